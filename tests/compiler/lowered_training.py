@@ -138,11 +138,11 @@ def _compare(
     expected = {**state, **{f"output {name}": array for name, array in oracle.items()}}
     if all(_distance(results[name], expected[name]) <= TOLERANCE for name in results):
         return
-    moves = _moves_by_rounding(graph, inputs, before, expected)
+    moves = _rounding_changes(graph, inputs, before, expected)
     for name, array in results.items():
-        away, limit = _distance(array, expected[name]), TOLERANCE + CONDITION * moves[name]
+        error, limit = _distance(array, expected[name]), TOLERANCE + CONDITION * moves[name]
         where = f"{entry.name}: {name}"
-        assert away <= limit, f"{where} differs by {away:g} of its size, more than {limit:g}"
+        assert error <= limit, f"{where} differs by {error:g} of its size, more than {limit:g}"
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> float:
@@ -151,7 +151,7 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.abs(one - other).max(initial=0.0)) / size
 
 
-def _moves_by_rounding(
+def _rounding_changes(
     graph: Graph, inputs: Arrays, state: Arrays, expected: Arrays
 ) -> dict[str, float]:
     """Return how much the reference's own results change when rounding changes its state.

@@ -48,11 +48,11 @@ def _torch_gamma_share(
 ) -> Callable[..., torch.Tensor]:
     """Add the gradient in a to PyTorch's function, which has only the one in x."""
 
-    def meaning(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    def torch_function(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         slope = sign * _torch_igamma_da(a, x).detach()
         return share(a.detach(), x) + (a - a.detach()) * slope
 
-    return meaning
+    return torch_function
 
 
 UNARY = {

@@ -108,13 +108,13 @@ def _scaled(net: RandomNet, rows: int, columns: int, depth: int) -> Value:
     return net.g.mul(net.weight(rows, columns, depth), net.param(*shape))
 
 
-def _rows_taken(net: RandomNet, rows: int, columns: int, depth: int) -> Value:
+def _gathered_rows(net: RandomNet, rows: int, columns: int, depth: int) -> Value:
     table = net.param(rows + 1, columns)
     index = net.rng.integers(0, rows + 1, rows)
     return net.g.take(table, net.g.constant(index, "rows"), axis=0)
 
 
-def _with_stopped(net: RandomNet, rows: int, columns: int, depth: int) -> Value:
+def _with_stop_gradient(net: RandomNet, rows: int, columns: int, depth: int) -> Value:
     w = net.param(rows, columns)
     return net.g.mul(net.g.stop_gradient(w), net.weight(rows, columns, depth))
 
@@ -131,8 +131,8 @@ EXPRESSIONS: tuple[Callable[[RandomNet, int, int, int], Value], ...] = (
     _gram,
     _squashed,
     _scaled,
-    _rows_taken,
-    _with_stopped,
+    _gathered_rows,
+    _with_stop_gradient,
 )
 
 
@@ -273,5 +273,5 @@ def _loss_of_params(net: RandomNet) -> Value:
     """Matrix factorisation, without data."""
     rows, columns = net.width(), net.width()
     expected = net.g.constant(net.rng.normal(0, 1, (rows, columns)).astype(np.float32), "wanted")
-    away = net.g.sub(net.weight(rows, columns), expected)
-    return net.g.reduce_mean(net.g.square(away), axes=(0, 1), keepdims=False)
+    error = net.g.sub(net.weight(rows, columns), expected)
+    return net.g.reduce_mean(net.g.square(error), axes=(0, 1), keepdims=False)

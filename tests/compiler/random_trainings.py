@@ -78,7 +78,7 @@ def draw_training(graph: Graph, seed: int) -> Training:
 
 
 def _draw_scheme(graph: Graph, rng: np.random.Generator) -> Scheme:
-    useful = _reach_the_loss(graph)
+    useful = _params_of_loss(graph)
     full = Scheme("full", tuple((name, FULL) for name in useful))
     if rng.random() < 0.5:
         return full
@@ -86,7 +86,7 @@ def _draw_scheme(graph: Graph, rng: np.random.Generator) -> Scheme:
     return full if all(choice == FROZEN for _, choice in rules) else Scheme("drawn", rules)
 
 
-def _reach_the_loss(graph: Graph) -> list[str]:
+def _params_of_loss(graph: Graph) -> list[str]:
     """Return the params for which the loss has a gradient, in order."""
     reached: set[Value] = {graph.outputs["loss"]}
     for node in reversed(graph.nodes):

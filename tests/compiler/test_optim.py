@@ -254,8 +254,8 @@ def test_noise_is_normal_and_differs_at_every_step(micro_batches: int) -> None:
     for numbers in drawn:
         counted = np.sort(numbers.astype(np.float64))
         expected = torch.special.ndtr(torch.from_numpy(counted)).numpy()
-        away = np.abs(expected - (np.arange(counted.size) + 0.5) / counted.size).max()
-        assert away < 1.95 / np.sqrt(counted.size)  # Kolmogorov-Smirnov test at 0.001
+        distance = np.abs(expected - (np.arange(counted.size) + 0.5) / counted.size).max()
+        assert distance < 1.95 / np.sqrt(counted.size)  # Kolmogorov-Smirnov test at 0.001
     one, two = drawn[0], drawn[2]
     assert abs(np.corrcoef(one, two)[0, 1]) < 0.02
     assert abs(np.corrcoef(drawn[0][:20000], drawn[1])[0, 1]) < 0.03

@@ -38,7 +38,7 @@ def _step(graph: Graph, rate: float) -> dict[str, np.ndarray]:
     return params
 
 
-def _multiplies_each(graph: Graph) -> bool:
+def _updates_read_rate(graph: Graph) -> bool:
     """Return whether the updates read the rate."""
     updates = [node for node in graph.nodes if node.op.endswith("_update")]
     assert len(updates) == len(TRAINED)
@@ -50,8 +50,8 @@ def test_steps_are_the_same(rate: float) -> None:
     first, last = _net(), _net()
     Differentiate(TRAINED, Sgd(), rate_first=True).run(first)
     Differentiate(TRAINED, Sgd()).run(last)
-    assert not _multiplies_each(first)
-    assert _multiplies_each(last)
+    assert not _updates_read_rate(first)
+    assert _updates_read_rate(last)
     found, expected = _step(first, rate), _step(last, rate)
     assert expected.keys() == found.keys()
     for name, array in expected.items():

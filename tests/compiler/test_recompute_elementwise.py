@@ -24,8 +24,8 @@ def compiled(graph: Graph, scheme: str, *, again: bool) -> Program:
     return compile_program(graph, Training(scheme), target=Target(passes=passes), check=True)
 
 
-def saved_after_the_pass(graph: Graph) -> set[str]:
-    """Count large values of the forward pass that the backward pass still reads, by op."""
+def saved_ops(graph: Graph) -> set[str]:
+    """Return the ops of large forward values that the backward pass still reads."""
     found: set[str] = set()
 
     def watch(name: str, seen: Graph) -> None:
@@ -60,7 +60,7 @@ def test_norms_and_activations_are_recomputed(scheme: str) -> None:
 
 
 def test_convolution_results_stay_saved() -> None:
-    assert "conv2d" in saved_after_the_pass(residual_net(**SHAPE))
+    assert "conv2d" in saved_ops(residual_net(**SHAPE))
 
 
 def test_sum_over_many_layers_stays_saved() -> None:
@@ -72,7 +72,7 @@ def test_sum_over_many_layers_stays_saved() -> None:
     for layer in range(4):
         branch = net.g.square(net.conv(net.g.square(total), f"branch{layer}", 8, 3))
         total = net.g.add(total, branch)
-    saved = saved_after_the_pass(net.head(total, 3, target))
+    saved = saved_ops(net.head(total, 3, target))
     assert saved == {"conv2d", "add"}
 
 

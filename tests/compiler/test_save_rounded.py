@@ -71,8 +71,8 @@ def test_loss_is_exact_and_gradients_are_rounded(net: str, dtype: str) -> None:
     loss, found = step(compiled(build(), scheme, dtype), batch)
     assert loss == exact
     size = np.sqrt(sum(float((each**2).sum()) for each in expected.values()))
-    away = np.sqrt(sum(float(((found[n] - expected[n]) ** 2).sum()) for n in expected))
-    assert 0 < away / size < (2e-2 if dtype == "bf16" else 4e-3)
+    error = np.sqrt(sum(float(((found[n] - expected[n]) ** 2).sum()) for n in expected))
+    assert 0 < error / size < (2e-2 if dtype == "bf16" else 4e-3)
 
 
 @pytest.mark.parametrize("scheme", ["full", "sparse"])

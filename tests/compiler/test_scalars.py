@@ -57,9 +57,9 @@ def test_bf16_rounds_to_nearest_even() -> None:
     x = x[np.isfinite(x) & (np.abs(x) < 3e38)]
     y = from_bf16(to_bf16(x))
     half = _gap(y)
-    away = np.abs(x.astype(np.float64) - y.astype(np.float64))
-    assert (away <= half / 2).all()
-    tie = away == half / 2
+    error = np.abs(x.astype(np.float64) - y.astype(np.float64))
+    assert (error <= half / 2).all()
+    tie = error == half / 2
     assert tie.sum() > 10000
     assert ((y.view(np.uint32)[tie] >> 16) % 2 == 0).all()
 

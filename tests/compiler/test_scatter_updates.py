@@ -77,7 +77,7 @@ def test_tied_tables_add_rows_to_one_gradient(optimizer: Optimizer) -> None:
 
 
 def trained_in_place(program: Program) -> dict[str, np.ndarray]:
-    """Train three steps in one arena, with repeated ids and ids out of range; return the params."""
+    """Return params and states after three steps in one arena, with repeated and invalid ids."""
     entry, params = program.entries["train"], {n: p.data.copy() for n, p in program.params.items()}
     inputs = {
         "ids": np.array([[3, 3, 3, 7], [0, 49, 60, -2]]),

@@ -70,10 +70,10 @@ def test_ten_steps_stay_near_those_of_f32_states(name: str) -> None:
     for states, near in (("bf16", 0.02), ("8bit", 0.05)):
         program, losses, found = trained(OPTIMIZERS[name], Storage(states=states))
         moved = expected["w"] - program.params["w"].data
-        away = np.linalg.norm(found["w"] - expected["w"]) / np.linalg.norm(moved)
+        error = np.linalg.norm(found["w"] - expected["w"]) / np.linalg.norm(moved)
         assert losses[0] == exact[0]
         np.testing.assert_allclose(losses, exact, rtol=near)
-        assert 0 < away < 2 * near, (states, away)
+        assert 0 < error < 2 * near, (states, error)
 
 
 def test_states_use_two_bytes_or_one_and_a_scale_per_block() -> None:

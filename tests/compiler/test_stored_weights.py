@@ -73,8 +73,8 @@ def test_block_errors_are_bounded_by_the_scale(
     blocks = Blocks(bits, 1)
     codes, scales = blocks.encode(numbers)
     assert (codes.nbytes, scales.nbytes) == (numbers.size * bits // 8, numbers.size // BLOCK * 2)
-    away = np.abs(blocks.decode(codes, scales) - numbers)
-    grouped = away.reshape(before, count, BLOCK, behind).max(axis=2)
+    errors = np.abs(blocks.decode(codes, scales) - numbers)
+    grouped = errors.reshape(before, count, BLOCK, behind).max(axis=2)
     step = np.abs(scales.astype(np.float32))
     # 4 bits have no +8, so a number as large as the extreme but of opposite sign loses a step.
     # Scales are rounded to f16's 11 bits, and so is the value of the largest code.

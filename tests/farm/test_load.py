@@ -33,15 +33,15 @@ def step_ms(value: float, setup: Setup = QUIET) -> Record:
     return setup.record(*figure, spread=(value, value, 3), samples=[value] * 3)
 
 
-def drawn(thing: object) -> str:
+def rendered(renderable: object) -> str:
     console = Console(width=160, file=StringIO())
     with console.capture() as captured:
-        console.print(thing)
+        console.print(renderable)
     return captured.get()
 
 
 @pytest.fixture(name="stat")
-def times_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def machine_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
     monkeypatch.setattr(load, "STAT", tmp_path / "stat")
     monkeypatch.setattr(time, "sleep", lambda _: load.STAT.write_text(lines.pop(0)))
@@ -77,7 +77,7 @@ def test_times_are_marked_and_sizes_are_not() -> None:
     assert record.note == f"a note; {MARK}"
     assert not size.busy
     assert Record.from_json(record.to_json()).busy
-    table = drawn(bench_table([record]))
+    table = rendered(bench_table([record]))
     assert "3.00 ms*" in table
     assert f"* a note; {MARK}" in table
 
@@ -118,4 +118,4 @@ def test_trend_shows_marks_and_ignores_marked_times() -> None:
 
     assert [point.busy for point in trend.points] == [False, True, False]
     assert not trend.moves
-    assert "1 busy" in drawn(draw(trend))
+    assert "1 busy" in rendered(draw(trend))

@@ -73,7 +73,7 @@ def plain(path: Path) -> dict[Key, TrialOutcome]:
     return {key: replace(outcome, seconds=0.0) for key, outcome in read_table(path)[1].items()}
 
 
-def victims_tasks(address: str) -> int:
+def victim_tasks(address: str) -> int:
     """Return the number of the victim's running and queued trials."""
     with Client(address, timeout=SECONDS, set_as_default=False) as client:
         named = {row["name"]: place for place, row in client.scheduler_info()["workers"].items()}
@@ -88,7 +88,7 @@ def test_killed_workers_lose_and_repeat_no_trial(cluster: Cluster, tmp_path: Pat
     def tell(progress: TrialProgress) -> None:
         seen.append(progress)
         if progress.done == 4:
-            had.append(victims_tasks(cluster.address))
+            had.append(victim_tasks(cluster.address))
             cluster.workers[VICTIM].send_signal(signal.SIGKILL)
 
     with open_executor(cluster.address) as executor:

@@ -177,10 +177,10 @@ def test_selection_has_no_access_to_the_test_set() -> None:
         assert task.Task not in vars(module).values()
         for function in vars(module).values():
             if inspect.isfunction(function):
-                seen = mentioned_by(function)
+                seen = types_of(function)
                 assert Task not in seen, f"{function.__name__} takes a task"
 
 
-def mentioned_by(function: Callable[..., Any]) -> set[Any]:
+def types_of(function: Callable[..., Any]) -> set[Any]:
     hints = typing.get_type_hints(function).values()
     return set().union(*(mentioned(hint) for hint in hints))

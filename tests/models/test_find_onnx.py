@@ -12,7 +12,7 @@ from pockengine.models.find import find_model
 
 
 @pytest.fixture(name="path")
-def a_product_of_any_rows(tmp_path: Path) -> str:
+def dynamic_product(tmp_path: Path) -> str:
     weight = numpy_helper.from_array(np.ones((6, 2), np.float32), "w")
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],

@@ -160,8 +160,8 @@ def test_every_type_is_read_as_specified(tmp_path: Path) -> None:
 def test_written_files_have_the_same_keys_and_types(tmp_path: Path) -> None:
     file = read_gguf(every_type(tmp_path / "a.gguf", others=False))
     write_gguf(tmp_path / "same.gguf", file, {})
-    sound = (tmp_path / "a.gguf").read_bytes()
-    assert (tmp_path / "same.gguf").read_bytes()[: len(sound)] == sound
+    valid = (tmp_path / "a.gguf").read_bytes()
+    assert (tmp_path / "same.gguf").read_bytes()[: len(valid)] == valid
     tight = 127 * np.random.default_rng(0).uniform(-1, 1, (2, 32)).astype(np.float32)
     new: dict[str, Contents] = {
         "f32": InMemory(np.full((2, 3), 7, np.float32)),
@@ -219,14 +219,14 @@ def read_all(path: Path) -> bool:
 
 def test_damaged_files_raise_our_errors(tmp_path: Path) -> None:
     path = every_type(tmp_path / "a.gguf")
-    sound, rng, refused = path.read_bytes(), random.Random(0), 0
+    valid, rng, refused = path.read_bytes(), random.Random(0), 0
     for turn in range(600):
-        path.write_bytes(sound[: turn % len(sound)] if turn % 3 else mutate(sound, rng))
+        path.write_bytes(valid[: turn % len(valid)] if turn % 3 else mutate(valid, rng))
         refused += not read_all(path)
     assert refused > 300
 
 
-def with_odd_number(data: bytes, rng: random.Random) -> bytes:
+def with_extreme_number(data: bytes, rng: random.Random) -> bytes:
     """Replace four or eight bytes by a number that may break a count, size or offset."""
     width = rng.choice((4, 8))
     near = (1 << rng.choice((0, 5, 16, 31, 32, 62, 63, 64))) + rng.choice((-1, 0, 1))
@@ -236,13 +236,13 @@ def with_odd_number(data: bytes, rng: random.Random) -> bytes:
 
 def test_invalid_counts_and_sizes_do_not_allocate_memory(tmp_path: Path) -> None:
     path, rng, refused = weights(tmp_path / "a.gguf"), random.Random(1), 0
-    sound = path.read_bytes()
+    valid = path.read_bytes()
     assert read_all(path)
     tracemalloc.start()
     for _ in range(1500):
-        data = sound
+        data = valid
         for _ in range(rng.choice((1, 1, 2))):
-            data = with_odd_number(data, rng)
+            data = with_extreme_number(data, rng)
         path.write_bytes(data)
         refused += not read_all(path)
     peak = tracemalloc.get_traced_memory()[1]

@@ -72,13 +72,13 @@ THEIRS = {
 """Patterns -> llama.cpp's weight names, by family; other families use `PLAIN`."""
 
 
-def their_name(kind: str, name: str) -> str:
+def llama_cpp_name(kind: str, name: str) -> str:
     for pattern, theirs in THEIRS.get(kind, PLAIN):
         name = re.sub(rf"(?<![^.]){pattern}\.", f"{theirs}.", name)
     return name
 
 
-def as_theirs(kind: str, name: str, array: np.ndarray, heads: tuple[int, int]) -> np.ndarray:
+def to_llama_cpp(kind: str, name: str, array: np.ndarray, heads: tuple[int, int]) -> np.ndarray:
     """Return a weight in the converter's layout."""
     if kind in ("llama", "mistral", "smollm3") and re.search(r"attn_[qk]\.", name):
         count = heads[name.split(".")[-2] == "attn_k"]
@@ -96,8 +96,8 @@ def write_f32(path: Path, kind: str, module: Any) -> None:
     config, table, data = module.config, b"", b""
     kv = getattr(config, "num_key_value_heads", config.num_attention_heads)
     for ours, tensor in module.state_dict().items():
-        name = their_name(kind, ours)
-        array = as_theirs(kind, name, tensor.numpy(), (config.num_attention_heads, kv))
+        name = llama_cpp_name(kind, ours)
+        array = to_llama_cpp(kind, name, tensor.numpy(), (config.num_attention_heads, kv))
         table += struct.pack("<Q", len(name)) + name.encode()
         table += struct.pack(f"<I{array.ndim}Q", array.ndim, *reversed(array.shape))
         table += struct.pack("<IQ", 0, len(data))

@@ -103,7 +103,7 @@ def test_lora_over_gptq_in_four_bits_matches_peft_over_decoded_weights(
     assert len(set(exact.losses)) == len(exact.losses)
 
 
-def broken(change: Mapping[str, np.ndarray | None], **settings: Any) -> str:
+def error_message(change: Mapping[str, np.ndarray | None], **settings: Any) -> str:
     """Return the message for a GPTQ layer with changed or missing tensors."""
     stored = dict(mapped(LAYERS / "gptq_symmetric.safetensors"))
     for name, array in change.items():
@@ -116,8 +116,8 @@ def broken(change: Mapping[str, np.ndarray | None], **settings: Any) -> str:
 
 
 def test_invalid_layers_are_refused() -> None:
-    assert "proj is no layer of GPTQ: it has 3 bits" in broken({}, bits=3)
-    assert "'qzeros'" in broken({"proj.qzeros": None})
-    assert "g_idx" in broken({"proj.g_idx": np.full(64, 2, np.int32)})
-    assert "scales" in broken({"proj.scales": np.ones((2, 8), np.float16)})
-    assert "quantized by 'fp8'" in broken({}, quant_method="fp8")
+    assert "proj is no layer of GPTQ: it has 3 bits" in error_message({}, bits=3)
+    assert "'qzeros'" in error_message({"proj.qzeros": None})
+    assert "g_idx" in error_message({"proj.g_idx": np.full(64, 2, np.int32)})
+    assert "scales" in error_message({"proj.scales": np.ones((2, 8), np.float16)})
+    assert "quantized by 'fp8'" in error_message({}, quant_method="fp8")

@@ -164,7 +164,7 @@ def words(generator: torch.Generator) -> Batch:
     )
 
 
-def few_words(generator: torch.Generator) -> Batch:
+def short_sequences(generator: torch.Generator) -> Batch:
     x, y = words(generator)
     return x[:, :5], y
 
@@ -198,9 +198,12 @@ FREE: dict[str, tuple[Callable[[], nn.Module], Callable[[torch.Generator], Batch
     "GPT-2": (gpt2, sentence),
     "LLaMA": (llama, sentence),
     "ViT": (vit, picture),
-    "GRU": (lambda: Recurrent(nn.GRU(8, 12, 2, batch_first=True), 12), few_words),
-    "GRU cell": (lambda: Recurrent(GruCell(), 12), few_words),
-    "LSTM": (lambda: Recurrent(nn.LSTM(8, 6, batch_first=True, bidirectional=True), 12), few_words),
+    "GRU": (lambda: Recurrent(nn.GRU(8, 12, 2, batch_first=True), 12), short_sequences),
+    "GRU cell": (lambda: Recurrent(GruCell(), 12), short_sequences),
+    "LSTM": (
+        lambda: Recurrent(nn.LSTM(8, 6, batch_first=True, bidirectional=True), 12),
+        short_sequences,
+    ),
 }
 
 

@@ -266,10 +266,10 @@ class Sound(nn.Module):
         super().__init__()
         self.body = nn.Linear(8, 5)
 
-    def forward(self, x: torch.Tensor, spoken: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, transcript: torch.Tensor) -> torch.Tensor:
         logs = self.body(x).log_softmax(-1).transpose(0, 1)
         sizes = torch.full((4,), 6), torch.full((4,), 2)
-        return functional.ctc_loss(logs, spoken, *sizes)
+        return functional.ctc_loss(logs, transcript, *sizes)
 
 
 class Scaled(nn.Module):
@@ -357,5 +357,7 @@ PLAIN: dict[str, Builder] = {
     "routed": lambda: classes(Routed(), x=torch.randn(4, 8)),
     "vmap": lambda: classes(Mapped(), x=torch.randn(4, 8)),
     "embedding-bag": lambda: classes(WordMean(), text=words(4)),
-    "ctc": lambda: Case(Sound().train(), {"x": sequence(), "spoken": torch.randint(1, 5, (4, 2))}),
+    "ctc": lambda: Case(
+        Sound().train(), {"x": sequence(), "transcript": torch.randint(1, 5, (4, 2))}
+    ),
 }

@@ -43,7 +43,7 @@ def compared(case: Case) -> str:
             expected = _reference(module, optimizer, case)
         if not np.isclose(loss, expected, rtol=LOSS_TOLERANCE, atol=1e-6):
             return f"step {number + 1}: the loss is {loss}, PyTorch's {expected}"
-        words = _moved_wrongly(before, module.state_dict(), values)
+        words = _wrong_changes(before, module.state_dict(), values)
         if words:
             return f"step {number + 1}: {words}"
     return ""
@@ -114,7 +114,7 @@ def _loss(outputs: Any, case: Case) -> torch.Tensor:
     return outputs if isinstance(outputs, torch.Tensor) else outputs["loss"]
 
 
-def _moved_wrongly(before: State, after: State, values: State) -> str:
+def _wrong_changes(before: State, after: State, values: State) -> str:
     floats = [name for name, value in before.items() if value.is_floating_point()]
     largest = max(float((after[name] - before[name]).abs().max()) for name in floats)
     for name in floats:

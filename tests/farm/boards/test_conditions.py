@@ -43,7 +43,7 @@ class Sensors:
 
 
 @pytest.fixture(name="sensors")
-def a_boards_files(tmp_path: Path) -> Sensors:
+def board_files(tmp_path: Path) -> Sensors:
     return Sensors(tmp_path)
 
 

@@ -26,7 +26,7 @@ def a_running_machine() -> object:
 
 
 @pytest.fixture(name="home")
-def an_own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     return tmp_path / "pockengine" / "boards.toml"
 

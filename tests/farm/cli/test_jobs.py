@@ -23,7 +23,7 @@ from pockengine.tests.farm.helpers import script
 
 
 @pytest.fixture(autouse=True)
-def an_own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def temporary_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CONFIG", "DATA"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
 

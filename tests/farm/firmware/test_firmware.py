@@ -27,7 +27,7 @@ SCHEME = Scheme("some", (("depthwise.weight", FULL), ("norm.*", FULL), ("head.*"
 
 
 @pytest.fixture(name="compiled", scope="module", params=DEVICES)
-def compiled_for_it(
+def compiled_program(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Program, Artifact]:
     device, training = load_device(request.param), Training(SCHEME, Sgd(momentum=0.9))

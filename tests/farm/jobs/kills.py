@@ -36,12 +36,12 @@ def kill_recorders(folder: Path, kills: int, seed: int = 0) -> list[str]:
     promised: list[str] = []
     for number in range(kills):
 
-        def recorder(say: Callable[[str], None], number: int = number) -> None:
+        def recorder(report: Callable[[str], None], number: int = number) -> None:
             with closing(Results(url)) as results:
                 for serial in range(1_000_000):
                     name = f"{number}.{serial}"
                     results.append([record(note=name), record(note=name + "b")])
-                    say(name)
+                    report(name)
 
         promised += _killed(recorder, chance)
         with closing(Results(url)) as results:  # stores the records that the killed client left
@@ -64,12 +64,12 @@ def kill_holders(folder: Path, kills: int, seed: int = 0) -> list[str]:
     wrong = []
     for number in range(kills):
 
-        def holder(say: Callable[[str], None]) -> None:
+        def holder(report: Callable[[str], None]) -> None:
             leases = Leases(Store(url), Owner.here("holder"))
             while True:
                 lease = leases.acquire([BOARD])
                 assert lease is not None
-                say(lease.ticket)
+                report(lease.ticket)
                 leases.release(lease)
 
         _killed(holder, chance)

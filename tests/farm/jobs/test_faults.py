@@ -53,16 +53,16 @@ def a_client(rack: Rack, tmp_path: Path) -> Iterator[Site]:
             assert (board.name, left.stdout) == (board.name, b"")
 
 
-def job(folder: Path, text: str, **more: object) -> Job:
+def job(folder: Path, text: str, **options: object) -> Job:
     name = f"{abs(hash(text)):x}.sh"
-    return Job(script(folder, text, name), **more)
+    return Job(script(folder, text, name), **options)
 
 
 def fine(folder: Path) -> Job:
     return job(folder, "echo fine")
 
 
-def on_left(rack: Rack, folder: Path, trouble: str) -> Job:
+def job_failing_on_left(rack: Rack, folder: Path, trouble: str) -> Job:
     """Return a job that fails on the left board and passes elsewhere."""
     with rack.open(rack.boards[0]) as transport:
         transport.run(["touch", "/jobs/trouble"])
@@ -111,7 +111,7 @@ def test_program_faults_are_verdicts_and_are_not_retried(
 def test_jobs_survive_a_board_that_goes_down(
     rack: Rack, site: Site, tmp_path: Path, trouble: str, console: str
 ) -> None:
-    done = run_left_first(rack, site, on_left(rack, tmp_path, trouble))
+    done = run_left_first(rack, site, job_failing_on_left(rack, tmp_path, trouble))
 
     assert done == ("passed", ["left infrastructure", "right passed"])
     log = tmp_path / "logs" / "job.1"
@@ -159,7 +159,7 @@ def test_jobs_survive_a_cut_connection(
     data = tmp_path / "data"
     data.write_bytes(os.urandom(BIG))
     text = f"[ -e /jobs/trouble ] || {{ head -c 9 /dev/zero > out; echo fine; exit; }}; {text}"
-    on_left(rack, tmp_path, "true")
+    job_failing_on_left(rack, tmp_path, "true")
     one = job(tmp_path, text, inputs={"data": data}, outputs=("out",), time_limit_s=120.0)
     cutters: list[Cutter] = []
 

@@ -6,7 +6,7 @@ from pockengine.tests.farm.jobs.kills import kill_holders, kill_recorders
 
 
 @pytest.fixture(autouse=True)
-def an_own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def temporary_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
 

@@ -88,7 +88,7 @@ def test_boards_go_to_the_highest_priority_then_to_the_first_request(url: str) -
     def in_queue(tickets: int) -> bool:
         return waiting(url) == tickets
 
-    def want(name: str, priority: int) -> None:
+    def request(name: str, priority: int) -> None:
         with client(url, name) as leases, leases.lease(["a"], priority):
             order.append(name)
 
@@ -97,7 +97,7 @@ def test_boards_go_to_the_highest_priority_then_to_the_first_request(url: str) -
         assert lease is not None
         threads = []
         for place, (name, priority) in enumerate((("first", 0), ("second", 0), ("urgent", 9)), 1):
-            threads.append(threading.Thread(target=want, args=(name, priority)))
+            threads.append(threading.Thread(target=request, args=(name, priority)))
             threads[-1].start()
             assert eventually(partial(in_queue, place))
         mine.release(lease)

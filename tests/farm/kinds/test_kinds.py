@@ -43,7 +43,7 @@ def ten_batches() -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(name="losses", scope="module")
-def the_oracles_losses(data: dict[str, np.ndarray]) -> list[float]:
+def oracle_losses(data: dict[str, np.ndarray]) -> list[float]:
     program, _ = compile_for(convolutional_graph(), load_device("host"))
     state = {name: param.data.copy() for name, param in program.params.items()}
     graph = program.entries["train"].graph

@@ -38,7 +38,7 @@ class CountingWorker:
         self.report.write_text("\n".join([*lines, "total 1000", "end"]) + "\n")
 
 
-def pretend(monkeypatch: pytest.MonkeyPatch, regions: int) -> list[tuple[object, ...]]:
+def fake_emulation(monkeypatch: pytest.MonkeyPatch, regions: int) -> list[tuple[object, ...]]:
     """Replace the emulation by a fake; return the log of its calls."""
     requests: list[tuple[object, ...]] = []
 
@@ -61,7 +61,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, regions: int) -> list[tuple[object,
 def test_steps_are_checked_then_counted(
     data: JobData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    requests = pretend(monkeypatch, regions=3)
+    requests = fake_emulation(monkeypatch, regions=3)
     figure = measure_guest_runtime(
         "onnx", "rpi4", tmp_path / "artifact", data, [4.0, 3.0, 2.0, 1.0]
     )
@@ -76,7 +76,7 @@ def test_steps_are_checked_then_counted(
 def test_incomplete_counts_are_not_figures(
     data: JobData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretend(monkeypatch, regions=1)
+    fake_emulation(monkeypatch, regions=1)
     with pytest.raises(FarmError, match="the emulated tflite marked 1 of 3 steps"):
         measure_guest_runtime("tflite", "rpi4", tmp_path / "artifact", data, [1.0] * 4)
 

@@ -31,7 +31,7 @@ def data() -> JobData:
     return random_job(weights, SHAPE, model=MODEL, classes=CLASSES)
 
 
-def pretend(monkeypatch: pytest.MonkeyPatch, errors: dict[str, float]) -> list[str | None]:
+def fake_emulation(monkeypatch: pytest.MonkeyPatch, errors: dict[str, float]) -> list[str | None]:
     """Replace conversion and emulation by fakes; return the list of requested CPUs."""
     cpus: list[str | None] = []
 
@@ -53,7 +53,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, errors: dict[str, float]) -> list[s
 def test_correct_predictions_are_counted_in_both_types(
     data: JobData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cpus = pretend(monkeypatch, {"f32": 1e-5, "int8": 0.1})
+    cpus = fake_emulation(monkeypatch, {"f32": 1e-5, "int8": 0.1})
     found = measure_inference("rpi4", data, EXPECTED)
     assert {dtype: figure.median for dtype, figure in found.items()} == {"f32": 101, "int8": 101}
     assert found["int8"].version == "tflite-runtime 2.14.0"
@@ -65,7 +65,7 @@ def test_correct_predictions_are_counted_in_both_types(
 def test_wrong_predictions_have_no_figure(
     errors: dict[str, float], data: JobData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretend(monkeypatch, errors)
+    fake_emulation(monkeypatch, errors)
     with pytest.raises(FarmError, match="predicts something else than the oracle"):
         measure_inference("rpi4", data, EXPECTED)
 

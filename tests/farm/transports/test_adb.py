@@ -33,13 +33,13 @@ def an_emulated_phone(
     """Start a phone with this machine's commands, or one with Android's mksh and toybox."""
     path = None
     if request.param == "toybox":
-        path = str(androids_commands(tmp_path_factory.mktemp("bin")))
+        path = str(android_commands(tmp_path_factory.mktemp("bin")))
     with closing(Phone("phone", path)) as phone:
         phone.open()
         yield phone
 
 
-def androids_commands(folder: Path) -> Path:
+def android_commands(folder: Path) -> Path:
     shell, toybox, setpriv = map(shutil.which, ("mksh", "toybox", "setpriv"))
     if shell is None or toybox is None or setpriv is None:
         pytest.skip("mksh or toybox is not installed (apt-get install mksh toybox)")

@@ -27,7 +27,7 @@ ONCE = settings(
 
 
 @pytest.fixture(name="board", scope="module")
-def a_shell_behind_ssh() -> Iterator[PoweredTransport]:
+def ssh_board() -> Iterator[PoweredTransport]:
     with closing(Loopback("board")) as host:
         host.power("on")
         with closing(PoweredTransport(host)) as board:
