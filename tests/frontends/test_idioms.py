@@ -10,7 +10,7 @@ ROWS = TensorType(F32, (4, 4))
 
 
 def ops_of(g: Builder, y: Value) -> list[str]:
-    """Return the ops that remain after idioms of y are recognised."""
+    """Return the ops of y's graph after idiom recognition."""
     g.output("y", y)
     recognise(g.graph)
     DeadCode().run(g.graph)
@@ -18,7 +18,7 @@ def ops_of(g: Builder, y: Value) -> list[str]:
 
 
 def normalised(g: Builder, shape: tuple[int, ...]) -> Value:
-    """Normalise rows by their mean and deviation, both reshaped to this shape."""
+    """Normalise rows by their mean and deviation, both reshaped to `shape`."""
     x = g.input("x", ROWS)
     mean = g.reshape(g.reduce_mean(x, axes=(1,)), shape=shape)
     centred = g.sub(x, mean)
@@ -43,12 +43,12 @@ def averaged(g: Builder, decay: float, added: float) -> str:
     return " ".join(f"{n.attrs['momentum']:.6g} {n.attrs['scale']:.6g}" for n in g.graph.nodes[-1:])
 
 
-def test_rows_that_are_normalised_are_a_layer_norm() -> None:
+def test_normalised_rows_are_a_layer_norm() -> None:
     g = Builder(Graph("test"))
     assert ops_of(g, normalised(g, (4, 1))) == ["layer_norm"]
 
 
-def test_statistics_of_rows_that_are_taken_for_columns_are_no_norm() -> None:
+def test_row_statistics_applied_to_columns_are_not_a_norm() -> None:
     g = Builder(Graph("test"))
     assert "layer_norm" not in ops_of(g, normalised(g, (1, 4)))
 
@@ -61,11 +61,11 @@ def test_dropout_is_recognised_by_either_comparison() -> None:
         assert node.attrs == {"p": 0.25, "stream": 3}
 
 
-def test_a_mask_that_scales_nothing_up_is_no_dropout() -> None:
+def test_a_mask_without_scaling_is_not_dropout() -> None:
     g = Builder(Graph("test"))
     assert "dropout" not in ops_of(g, masked(g, "ge", 0.25, 1.0))
 
 
-def test_an_average_keeps_its_share_and_the_scale_of_its_value() -> None:
+def test_a_moving_average_preserves_momentum_and_scale() -> None:
     assert averaged(Builder(Graph("test")), 0.9, 0.1) == "0.1 1"
     assert averaged(Builder(Graph("test")), 0.9, 0.2) == "0.1 2"

@@ -16,10 +16,10 @@ def numbers(shape: tuple[int, ...]) -> np.ndarray:
     return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
 
-def given_tensor(
+def drawn_tensor(
     data: st.DataObject, shape: tuple[int, ...], name: str = "x"
 ) -> tuple[Builder, Tensor, np.ndarray]:
-    """Build an input that is stored in a drawn layout, and its data in the framework's order."""
+    """Return an input stored in a drawn layout, and its data in the framework's order."""
     layout = tuple(data.draw(st.permutations(range(len(shape))), label=f"layout of {name}"))
     g = Builder(Graph("test"))
     value = g.input(name, TensorType(F32, tuple(shape[dim] for dim in layout)))
@@ -53,8 +53,8 @@ def factorisations(size: int) -> st.SearchStrategy[tuple[int, ...]]:
 
 @settings(max_examples=200, deadline=None)
 @given(st.data(), SHAPES)
-def test_reshape_means_what_it_means_in_numpy(data: st.DataObject, shape: tuple[int, ...]) -> None:
-    g, x, array = given_tensor(data, shape)
+def test_reshape_equals_numpy(data: st.DataObject, shape: tuple[int, ...]) -> None:
+    g, x, array = drawn_tensor(data, shape)
     target = data.draw(factorisations(array.size))
 
     y = reshape(g, x, target)
@@ -65,10 +65,10 @@ def test_reshape_means_what_it_means_in_numpy(data: st.DataObject, shape: tuple[
 
 @settings(max_examples=100, deadline=None)
 @given(st.data(), SHAPES)
-def test_permutation_moves_nothing_and_means_the_same(
+def test_permutation_copies_nothing_and_equals_numpy(
     data: st.DataObject, shape: tuple[int, ...]
 ) -> None:
-    g, x, array = given_tensor(data, shape)
+    g, x, array = drawn_tensor(data, shape)
     dims = data.draw(st.permutations(range(len(shape))))
 
     y = permute(x, dims)
@@ -82,7 +82,7 @@ def test_permutation_moves_nothing_and_means_the_same(
 def test_broadcasting_aligns_the_frameworks_last_dimensions(
     data: st.DataObject, shape: tuple[int, ...]
 ) -> None:
-    g, x, array = given_tensor(data, shape)
+    g, x, array = drawn_tensor(data, shape)
     rank = data.draw(st.integers(0, len(shape)))
     other_shape = tuple(
         data.draw(st.sampled_from([1, size])) for size in shape[len(shape) - rank :]
@@ -101,10 +101,10 @@ def test_broadcasting_aligns_the_frameworks_last_dimensions(
 
 @settings(max_examples=100, deadline=None)
 @given(st.data(), SHAPES, st.booleans())
-def test_reduction_counts_the_frameworks_dimensions(
+def test_reduction_uses_the_frameworks_dimension_numbers(
     data: st.DataObject, shape: tuple[int, ...], keepdims: bool
 ) -> None:
-    g, x, array = given_tensor(data, shape)
+    g, x, array = drawn_tensor(data, shape)
     dims = data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))
 
     y = emit.reduce(g, "reduce_sum", x, sorted(dims), keepdims)
@@ -144,7 +144,7 @@ def test_channel_vector_needs_no_transpose_beside_a_picture() -> None:
     assert g.graph.nodes[0].result.shape == (3,)
 
 
-def test_copy_in_another_order_is_made_once() -> None:
+def test_a_transposed_copy_is_made_once() -> None:
     g = Builder(Graph("test"))
     x = Tensor(g.input("x", TensorType(F32, (2, 5, 7, 3))), NHWC)
 

@@ -68,7 +68,7 @@ def saved(folder: Path, scheme: Scheme = SCHEME) -> tuple[TunedParams, Arrays]:
     return tuning, values
 
 
-def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+def test_saved_adapters_load_back(tmp_path: Path) -> None:
     tuning, values = saved(tmp_path / "new" / "adapter")
     found = load_adapters(tuning, tmp_path / "new" / "adapter")
     assert found.keys() == set(tuning.trained)
@@ -86,7 +86,7 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["adapter"]
 
 
-def test_a_folder_that_is_there_keeps_its_other_files(tmp_path: Path) -> None:
+def test_saving_preserves_other_files_in_the_folder(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     tuning, values = saved(tmp_path)
     values["head.bias"] = values["head.bias"] + 1
@@ -95,13 +95,13 @@ def test_a_folder_that_is_there_keeps_its_other_files(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"tokenizer.json", CONFIG, WEIGHTS}
 
 
-def test_a_weight_with_inputs_first_is_marked(tmp_path: Path) -> None:
+def test_a_weight_stored_inputs_first_sets_fan_in_fan_out(tmp_path: Path) -> None:
     saved(tmp_path, lora(2, 4, ["c.weight"]))
     assert json.loads((tmp_path / CONFIG).read_text())["fan_in_fan_out"] is True
     assert load_file(tmp_path / WEIGHTS)[f"{PREFIX}c.lora_A.weight"].shape == (2, 4)
 
 
-def test_only_biases_beside_adapters_make_all_biases_be_saved(tmp_path: Path) -> None:
+def test_if_only_biases_train_beside_adapters_all_biases_are_saved(tmp_path: Path) -> None:
     saved(tmp_path, lora(2, 4, ["head.weight"], ["head.bias"]))
     config = json.loads((tmp_path / CONFIG).read_text())
     assert (config["bias"], config["modules_to_save"]) == ("all", None)
@@ -131,7 +131,7 @@ def edit(**changes: object) -> Callable[[Path], None]:
 
 
 def put(**tensors: np.ndarray | None) -> Callable[[Path], None]:
-    """Replace tensors, or remove those given as None; __ in a name stands for a dot."""
+    """Replace tensors, or remove those that are None; __ in a name stands for a dot."""
 
     def change(folder: Path) -> None:
         weights = load_file(folder / WEIGHTS)
@@ -187,7 +187,7 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_faulty_folder_is_an_error_that_names_it(tmp_path: Path, fault: str) -> None:
+def test_a_faulty_folder_is_reported_by_name(tmp_path: Path, fault: str) -> None:
     tuning, _ = saved(tmp_path)
     change, message = FAULTS[fault]
     change(tmp_path)
@@ -195,7 +195,7 @@ def test_a_faulty_folder_is_an_error_that_names_it(tmp_path: Path, fault: str) -
         load_adapters(tuning, tmp_path)
 
 
-def test_frozen_params_may_stand_there_unchanged(tmp_path: Path) -> None:
+def test_frozen_params_may_be_present_unchanged(tmp_path: Path) -> None:
     tuning, _ = saved(tmp_path)
     put(c__weight=tuning.graph.params["c.weight"].data)(tmp_path)
     assert "c.weight" not in load_adapters(tuning, tmp_path)
@@ -210,7 +210,7 @@ def test_frozen_params_may_stand_there_unchanged(tmp_path: Path) -> None:
 @given(
     name=st.sampled_from([CONFIG, WEIGHTS]), place=st.integers(0, 10_000), byte=st.integers(1, 255)
 )
-def test_a_changed_byte_is_no_crash(tmp_path: Path, name: str, place: int, byte: int) -> None:
+def test_a_changed_byte_never_crashes(tmp_path: Path, name: str, place: int, byte: int) -> None:
     tuning, _ = saved(tmp_path)
     data = bytearray((tmp_path / name).read_bytes())
     data[place % len(data)] ^= byte

@@ -103,11 +103,11 @@ def entropy(scores: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("tail", PROBABILITIES.values(), ids=PROBABILITIES)
-def test_probabilities_are_followed_through_what_keeps_them(tail: Tail) -> None:
+def test_probabilities_are_traced_through_ops_that_preserve_them(tail: Tail) -> None:
     scores, loss = judged(tail)
 
     assert loss == pytest.approx(entropy(np.log(scores)), rel=1e-5)
-    assert abs(loss - entropy(scores)) > 0.1  # the loss if they were taken for logits
+    assert abs(loss - entropy(scores)) > 0.1  # the loss if they were treated as logits
 
 
 @pytest.mark.parametrize("tail", LOGITS.values(), ids=LOGITS)
@@ -118,7 +118,7 @@ def test_logits_stay_logits(tail: Tail) -> None:
 
 
 @pytest.mark.parametrize("message", UNCLEAR)
-def test_in_doubt_the_error_names_the_losses_that_say_it(message: str) -> None:
+def test_for_unclear_outputs_the_error_names_explicit_losses(message: str) -> None:
     tail = UNCLEAR[message]
     with pytest.raises(ImportModelError, match=f"{message}.*cross_entropy_probabilities"):
         judged(tail)
@@ -130,7 +130,7 @@ def test_in_doubt_the_error_names_the_losses_that_say_it(message: str) -> None:
         assert loss == pytest.approx(entropy(np.log(scores)), rel=1e-5)
 
 
-def test_a_softmax_that_is_rounded_to_integers_gives_its_logits() -> None:
+def test_a_softmax_rounded_to_integers_gives_its_logits() -> None:
     exact, rounded = judged(lambda g, x: g.softmax(x)), judged(through_integers)
 
     assert rounded[1] == pytest.approx(exact[1], rel=1e-6)
@@ -150,7 +150,7 @@ def test_classes_are_found_in_any_layout() -> None:
     assert loss == pytest.approx(-np.log(shares[..., 0]).mean(), rel=1e-5)
 
 
-def test_classes_in_another_dimension_are_named() -> None:
+def test_classes_in_another_dimension_are_reported() -> None:
     g = Builder(Graph("map"))
     scores = g.softmax(g.param("x", np.ones((2, 3, 4), np.float32)))
 

@@ -17,7 +17,7 @@ X = np.linspace(-1, 1, 16, dtype=np.float32)
 
 
 @pytest.fixture(autouse=True)
-def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def isolated_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Isolate each test from registered and installed frontends."""
     monkeypatch.setattr(registry, "_REGISTERED", {})
     registry._installed.cache_clear()
@@ -30,7 +30,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(registry, "entry_points", points.select)
 
 
-def test_a_frontend_that_is_registered_takes_its_models() -> None:
+def test_a_registered_frontend_imports_its_models() -> None:
     with pytest.raises(ImportModelError, match="a Polynomial is no model"):
         pockengine.compile(Polynomial((0.0, 1.0)), (X, X))
     register(ENTRY)
@@ -42,7 +42,7 @@ def test_a_frontend_that_is_registered_takes_its_models() -> None:
     np.testing.assert_allclose(fitted.coefficients, (1, 0, 2), atol=1e-3)
 
 
-def test_an_installed_package_offers_a_frontend(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_provides_a_frontend(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, "ENTRY")
     assert [entry.framework for entry in known_frontends()][-2:] == ["Polynomials", "JAX"]
     origin = pockengine.compile(Polynomial((0.0, 1.0)), (X, X)).origin
@@ -50,13 +50,13 @@ def test_an_installed_package_offers_a_frontend(monkeypatch: pytest.MonkeyPatch)
     assert origin.frontend is polynomials.FRONTEND
 
 
-def test_what_is_no_frontend_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_entry_point_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, "FRONTEND")
     with pytest.raises(ImportModelError, match=r"entry point polynomials .* is no FrontendEntry"):
         known_frontends()
 
 
-def test_a_name_is_taken_once() -> None:
+def test_a_name_can_be_registered_once() -> None:
     register(ENTRY)
     register(ENTRY)
     with pytest.raises(ImportModelError, match=r"PyTorch is pockengine\.frontends\.torch"):

@@ -23,7 +23,7 @@ def drawn(data: st.DataObject, g: Builder) -> Value:
 
 
 @given(st.data())
-def test_numbers_are_of_the_sign_that_is_reported(data: st.DataObject) -> None:
+def test_values_have_the_inferred_sign(data: st.DataObject) -> None:
     g = Builder(Graph("test"))
     value = drawn(data, g)
     sign = sign_of(g, value)
@@ -46,7 +46,7 @@ def test_a_norm_divides_by_a_positive_number() -> None:
     assert sign_of(g, x) is Sign.UNKNOWN
 
 
-def test_paths_that_double_with_every_block_are_followed_once() -> None:
+def test_paths_that_double_with_every_block_are_visited_once() -> None:
     g = Builder(Graph("test"))
     y = g.square(g.input("x", NUMBERS))
     for _ in range(2000):

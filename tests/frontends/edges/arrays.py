@@ -55,14 +55,14 @@ def edges(*, normal: bool = False) -> np.ndarray:
 
 
 def pairs(*, normal: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Return two vectors that hold every pair of `PAIRED` values."""
+    """Return two vectors that contain every pair of `PAIRED` values."""
     numbers = [x for x in PAIRED if not normal or x != DENORMAL]
     first, second = np.array(list(itertools.product(numbers, repeat=2)), np.float32).T.copy()
     return first, second
 
 
 def whole_pairs(*, zeros: bool = True, narrow: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Return two vectors of int64, or int32 if `narrow`, that hold every pair of integers.
+    """Return two vectors of int64, or int32 if `narrow`, that contain every pair of integers.
 
     Without `zeros` the second vector contains no zero.
     """
@@ -73,7 +73,7 @@ def whole_pairs(*, zeros: bool = True, narrow: bool = False) -> tuple[np.ndarray
 
 
 def masks() -> tuple[np.ndarray, np.ndarray]:
-    """Return two boolean vectors that hold all four pairs."""
+    """Return two boolean vectors that contain all four pairs."""
     return np.array([False, False, True, True]), np.array([False, True, False, True])
 
 

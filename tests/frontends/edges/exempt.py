@@ -2,8 +2,8 @@
 
 The rules:
 NaN in gives NaN out. The gradient at NaN may differ from PyTorch's, as the loss is NaN already.
-Casts to integers that PyTorch leaves to the CPU are defined: out of range saturates, NaN becomes 0.
-Denormals are kept where the CPU keeps them (NEON of 32-bit ARM does not).
+Casts to integers, undefined in PyTorch, are defined: out of range saturates, NaN becomes 0.
+Denormals are preserved where the CPU preserves them (NEON of 32-bit ARM does not).
 No result is made less accurate to reproduce an overflow of PyTorch.
 """
 

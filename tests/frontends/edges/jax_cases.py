@@ -73,7 +73,7 @@ PARAMETERS: Functions = {
     "log of softmax": lambda x: jnp.log(jax.nn.softmax(x)),
 }
 UNUSED = "jnp.sqrt jnp.log lax.rsqrt jnp.reciprocal jnp.arcsin jnp.arctanh jnp.square"
-"""Functions whose result is also multiplied by zero: they receive a cotangent of zero."""
+"""Functions whose result is also multiplied by zero, so that their cotangent is zero."""
 
 BOOLEANS: Functions = {
     "bool mul": lambda a, b: a * b,

@@ -43,7 +43,7 @@ UNUSED = """
     tf.sqrt tf.math.rsqrt tf.math.reciprocal tf.math.log tf.math.log1p tf.asin tf.square tf.tanh
     tf.math.reciprocal_no_nan
 """
-"""Functions whose result is also multiplied by zero: they receive a cotangent of zero."""
+"""Functions whose result is also multiplied by zero, so that their cotangent is zero."""
 
 PARAMETERS: Functions = {
     "clip": lambda x: tf.clip_by_value(x, -0.5, 2.0),

@@ -24,7 +24,7 @@ tf.autograph.set_verbosity(0)
 
 
 class Joined(tf.Module):
-    """All cases' functions: returns their results, and the weighted sum of the float results."""
+    """All cases' functions; returns their results, and the weighted sum of the float results."""
 
     def __init__(self, cases: Sequence[ArrayCase]) -> None:
         super().__init__()

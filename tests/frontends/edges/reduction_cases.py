@@ -107,7 +107,7 @@ WHOLE: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 SINGLE = frozenset({"all std", "all var"})
-"""Functions that need two elements: we refuse the variance of one, which is NaN."""
+"""Functions that need two elements: the importer refuses the variance of one, which is NaN."""
 
 INTEGERS: dict[str, Callable[[torch.Tensor], Any]] = {
     "int sum": lambda x: (x.sum(), x.sum(1)),

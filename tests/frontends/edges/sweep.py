@@ -89,10 +89,10 @@ class EdgeTests:
         if "group" in metafunc.fixturenames:
             metafunc.parametrize("group", self.sweep.groups)
 
-    def test_edges_are_the_frameworks_by_the_oracle(self, group: str) -> None:
+    def test_the_oracle_matches_the_framework(self, group: str) -> None:
         check_exempt(self.sweep.wrong_by_oracle(group), {**self.exempt, **self.allowed})
 
-    def test_edges_are_the_frameworks_in_generated_c(self, group: str) -> None:
+    def test_generated_c_matches_the_framework(self, group: str) -> None:
         exempt = {**self.exempt, **self.allowed, **self.in_c}
         check_exempt(self.sweep.wrong_in_c(group), exempt)
 

@@ -51,7 +51,7 @@ PLACES = ("max_unpool2d", "max_unpool3d", "special_zeta", "item")
 """Operators whose operands are indices or orders, not edge values; they have their own tests."""
 
 LEVELS = ("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine")
-"""Operators that make integers of infinities; `test_torch_definitions.py` tests them."""
+"""Operators that convert infinities to integers; `test_torch_definitions.py` tests them."""
 
 ELSEWHERE = {*RANDOM, *WRITING, *MATRICES, *PLACES, *LEVELS}
 

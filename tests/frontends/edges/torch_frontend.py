@@ -27,7 +27,7 @@ USED: set[Rule] = set()
 
 
 class Joined(nn.Module):
-    """All cases' functions: returns their results, and the weighted sum of the float results."""
+    """All cases' functions; returns their results, and the weighted sum of the float results."""
 
     def __init__(self, cases: Sequence[ArrayCase]) -> None:
         super().__init__()

@@ -72,7 +72,7 @@ def reference_losses(
     batches: Sequence[Batch],
     transformation: optax.GradientTransformation,
 ) -> tuple[list[float], Any]:
-    """Train by JAX and optax; return the losses and the final variables.
+    """Train with JAX and optax; return the losses and the final variables.
 
     `loss(variables, x, y)` returns the loss and the other collections, updated.
     """
@@ -97,7 +97,7 @@ def reference_losses(
 def oracle_losses(
     graph: Graph, feeds: Sequence[Mapping[str, np.ndarray]], optimizer: Optimizer | None = None
 ) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Train by the whole compiler and our oracle; return the losses and the final params."""
+    """Train with the whole compiler and our oracle; return the losses and the final params."""
     training = Training(optimizer=optimizer or Sgd())
     step = compile_program(graph, training, check=True).entries["train"].graph
     params = {name: param.data.copy() for name, param in step.params.items()}

@@ -22,7 +22,7 @@ class Cnn(linen.Module):
 
 
 class Block(linen.Module):
-    """Two convolutions with batch norm and a skip; the skip is a convolution if sizes change."""
+    """Two convolutions with batch norm and a skip connection, a convolution if sizes change."""
 
     features: int
     stride: int

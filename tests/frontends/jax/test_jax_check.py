@@ -34,17 +34,17 @@ def own_loss(params: dict[str, jax.Array], x: jax.Array, scale: float) -> jax.Ar
     return jnp.mean(jnp.tanh(x @ params["w"] + params["b"]) ** 2) * scale
 
 
-def test_a_module_of_linen_passes() -> None:
+def test_a_linen_module_passes() -> None:
     module = Small()
     pockengine.compile(module, linen_inputs(module), loss="cross_entropy", check=True)
 
 
-def test_a_module_of_nnx_passes() -> None:
+def test_an_nnx_module_passes() -> None:
     module = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
     pockengine.compile(module, (np.ones((2, 3), np.float32),), loss="mse", check=True)
 
 
-def test_a_function_with_a_loss_of_its_own_passes() -> None:
+def test_a_function_with_its_own_loss_passes() -> None:
     params = {"w": jnp.eye(3), "b": jnp.ones(3)}
     pockengine.compile(own_loss, (params, jnp.ones((2, 3)), 0.5), check=True)
 
@@ -60,13 +60,13 @@ def test_a_loop_without_a_gradient_in_jax_passes() -> None:
     pockengine.compile(repeated, ({"w": jnp.eye(3)}, jnp.ones((2, 3))), check=True)
 
 
-def test_random_numbers_leave_the_oracle_alone() -> None:
+def test_random_numbers_are_checked_by_the_oracle_only() -> None:
     module = Small(drop=0.5)
     with pytest.warns(CheckWarning, match="it draws random numbers"):
         pockengine.compile(module, linen_inputs(module), loss="cross_entropy", check=True)
 
 
-def test_a_wrong_import_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_import_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(RULES, "tanh", RULES["logistic"])
     params = {"w": jnp.eye(3), "b": jnp.ones(3)}
     with pytest.raises(CheckError, match=r"own_loss: the loss is wrong .* of JAX by 0\.\d+"):

@@ -43,7 +43,7 @@ def trained(params: Any, x: Any, y: Any, steps: int) -> Any:
     return params
 
 
-def test_function_trains_and_its_pytree_comes_back(tmp_path: Path) -> None:
+def test_function_trains_and_returns_its_pytree(tmp_path: Path) -> None:
     params, x, y = parameters(), random(5, 6), np.arange(5) % 3
     compiled = pockengine.compile(predict, (params, x), loss="cross_entropy")
     with compiled.session(threads=2) as session:
@@ -58,7 +58,7 @@ def test_function_trains_and_its_pytree_comes_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(saved["last.kernel"], tuned["last"]["kernel"])
 
 
-def test_loss_of_the_users_own_is_recognised_and_trains() -> None:
+def test_user_defined_loss_is_recognised_and_trains() -> None:
     params, x, y = parameters(), random(5, 6), np.array([0, 2, -1, 1, 0], np.int32)
     compiled = pockengine.compile(loss_of, (params, x, y))
     with compiled.session() as session:
@@ -85,7 +85,7 @@ def test_batches_of_any_size_train_as_in_jax() -> None:
         check_tree(compiled.tuned(session), params, rtol=1e-5)
 
 
-def test_step_of_the_users_own_gives_back_all_that_it_carries() -> None:
+def test_user_written_step_returns_all_carried_state() -> None:
     optimizer = optax.adam(0.01)
     params, x, y = parameters(), random(5, 6), np.arange(5, dtype=np.int32) % 3
 
@@ -107,7 +107,7 @@ def test_step_of_the_users_own_gives_back_all_that_it_carries() -> None:
     assert int(tuned[1][0].count) == 3
 
 
-def test_dropout_drops_while_training_alone() -> None:
+def test_dropout_is_active_only_in_training() -> None:
     x, y = random(4, 8, 8, 3), np.arange(4)
     module = NnxNet(nnx.Rngs(0), dropout=0.5)
     compiled = pockengine.compile(module, (x,), loss="cross_entropy")
@@ -123,6 +123,6 @@ def test_dropout_drops_while_training_alone() -> None:
     np.testing.assert_allclose(first, module(jnp.asarray(x)), rtol=1e-4, atol=1e-5)
 
 
-def test_what_no_frontend_takes_is_named() -> None:
+def test_unsupported_models_are_reported() -> None:
     with pytest.raises(ImportModelError, match=r"a int is no model .*PyTorch, ONNX, TensorFlow, J"):
         pockengine.compile(3, ())

@@ -54,7 +54,7 @@ def counts(params: Any, x: Any) -> Any:
         (lambda p, x: np.sin(x), "needs the values in an array.*use jax.numpy"),
     ],
 )
-def test_what_depends_on_values_is_named_with_its_line(
+def test_dependence_on_values_is_reported_with_its_line(
     function: Callable[..., Any], words: str
 ) -> None:
     message = rejection(function)
@@ -83,7 +83,7 @@ class Outer(linen.Module):
         return counted(squared, Bends()(Bends()(x)))
 
 
-def test_all_unsupported_primitives_are_named_at_once_with_their_modules_and_lines() -> None:
+def test_all_unsupported_primitives_are_listed_with_their_modules_and_lines() -> None:
     variables = Outer().init(jax.random.key(0), X)
 
     with pytest.raises(ImportModelError) as caught:
@@ -153,13 +153,13 @@ def test_operations_without_an_equivalent_say_why(function: Callable[..., Any], 
     assert re.search(words, rejection(function))
 
 
-def test_gradients_of_ones_own_may_stand_where_nothing_trains() -> None:
+def test_custom_gradients_are_accepted_where_nothing_trains() -> None:
     graph = from_jax(lambda p, x: straight(x) * p["w"], (PARAMS, X))
 
     assert [node.op for node in graph.nodes] == ["round", "mul"]
 
 
-def test_inputs_and_models_of_other_kinds_are_named() -> None:
+def test_inputs_and_models_of_wrong_types_are_reported() -> None:
     assert "unknown loss 'hinge'" in rejection(lambda p, x: x, loss="hinge")
     assert "from_jax takes a function or a Flax module, not a int" in rejection(3)
     assert "float8_e5m2" in rejection(lambda p, x: x + 1, X.astype(jnp.float8_e5m2))
@@ -169,7 +169,7 @@ def test_inputs_and_models_of_other_kinds_are_named() -> None:
         from_jax(lambda params, x: x, ())
 
 
-def test_function_that_fails_is_reported_with_its_shapes() -> None:
+def test_a_failing_function_is_reported_with_its_shapes() -> None:
     message = rejection(lambda p, x: x @ x)
 
     assert "does not run on example inputs of shapes {'x': (4, 5)}: TypeError" in message
@@ -179,7 +179,7 @@ def test_function_that_fails_is_reported_with_its_shapes() -> None:
     assert "faults.py" not in message
 
 
-def test_what_our_own_code_raises_is_not_the_functions_fault() -> None:
+def test_our_own_exceptions_are_not_blamed_on_the_function() -> None:
     with (
         patch.object(trace, "theirs", None),
         pytest.raises(InternalError, match=rf"JAX traced f: TypeError.*jax {jax.__version__}"),

@@ -1,4 +1,4 @@
-"""Custom gradients, random keys, other element types: results equal JAX's, or are refused."""
+"""Custom gradients, random keys and other element types equal JAX's, or are refused."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -214,18 +214,18 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_function_has_the_gradient_that_jax_gives_it(name: str) -> None:
+def test_gradient_of_a_function_equals_jax(name: str) -> None:
     params = PARAMS if name != "isfinite" else {"x": X, "y": Y + 1}
     check_step(FUNCTIONS[name], params, large=True)
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_a_rule_of_the_users_own_is_the_gradient(name: str) -> None:
+def test_a_custom_rule_is_the_gradient(name: str) -> None:
     check_step(OWN[name], PARAMS)
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_has_another_gradient_or_type_is_refused(name: str) -> None:
+def test_unsupported_gradients_and_types_are_refused(name: str) -> None:
     function, words = REFUSED[name]
     with pytest.raises(ImportModelError, match=words):
         from_jax(function, (PARAMS,))
@@ -246,7 +246,7 @@ class Linear:
 jax.tree_util.register_dataclass(Linear, ["weight", "bias"], ["activation"])
 
 
-def test_arrays_of_a_callable_pytree_train_and_come_back() -> None:
+def test_arrays_of_a_callable_pytree_train_and_are_returned() -> None:
     x, target = random(4, 3), random(4, 2, seed=1)
     module = Linear(random(3, 2), jnp.zeros(2))
     compiled = pockengine.compile(module, (x,), loss="mse")
@@ -261,7 +261,7 @@ def test_arrays_of_a_callable_pytree_train_and_come_back() -> None:
     np.testing.assert_allclose(tuned.bias, -0.1 * gradient.bias, rtol=1e-5)
 
 
-def test_a_pytree_of_modules_keeps_its_names() -> None:
+def test_a_pytree_of_modules_preserves_its_names() -> None:
     layers = jax.tree_util.Partial(lambda m, x: m[0](x), [Linear(random(3, 2), jnp.zeros(2))])
     with pytest.raises(ImportModelError, match=r"a Partial hides which .*function of .params, x"):
         from_jax(layers, (random(4, 3),))
@@ -284,7 +284,7 @@ class Mixed:
 jax.tree_util.register_dataclass(Mixed, ["weight", "activation"], [])
 
 
-def test_a_module_within_a_function_trains_and_comes_back() -> None:
+def test_a_module_within_a_function_trains_and_is_returned() -> None:
     x, target, module = random(4, 3), random(4, 2, seed=1), Mixed(random(3, 2))
     compiled = pockengine.compile(lambda m, x: jax.vmap(m)(x), (module, x), loss="mse")
     with compiled.session() as session:
@@ -311,7 +311,7 @@ class Pool:
 jax.tree_util.register_dataclass(Pool, ["start", "whole"], [])
 
 
-def test_numbers_in_a_module_are_settings_and_elsewhere_parameters() -> None:
+def test_numbers_in_a_module_are_settings_and_parameters_elsewhere() -> None:
     params = {"layers": [Mixed(random(3, 4)), Pool(whole=False)], "gain": 2.0}
 
     def loss(params: Any, x: Any) -> Any:
@@ -359,7 +359,7 @@ def noisy(params: Any, x: Any, key: Any) -> Any:
 
 
 @pytest.mark.parametrize("key", [jax.random.PRNGKey(0), jax.random.key(0)], ids=["old", "new"])
-def test_an_array_is_a_key_where_it_draws(key: Any) -> None:
+def test_an_array_used_for_drawing_is_a_key(key: Any) -> None:
     graph = from_jax(noisy, ({"w": random(3)}, random(2, 3), key))
     assert [value.name for value in graph.inputs] == ["x", "seed"]
 
@@ -372,7 +372,7 @@ def test_an_array_is_a_key_where_it_draws(key: Any) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2,), (3, 2), (3,)])
-def test_other_arrays_of_uint32_are_no_keys(shape: tuple[int, ...]) -> None:
+def test_other_arrays_of_uint32_are_not_keys(shape: tuple[int, ...]) -> None:
     hashes = np.arange(np.prod(shape), dtype=np.uint32).reshape(shape) + np.uint32(0xFFFFFFF0)
     check_step(lambda p, hashes: p["x"] * (hashes % 7).astype("float32").sum(), PARAMS, hashes)
 

@@ -123,32 +123,32 @@ OTHERS: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
 
 @pytest.mark.parametrize("mode", [None, "clip", "drop"])
 @pytest.mark.parametrize("name", MODES)
-def test_modes_of_indices_that_are_inputs(name: str, mode: str | None) -> None:
+def test_modes_of_input_indices(name: str, mode: str | None) -> None:
     for index in INDICES.values():
         check_step(lambda p, i: MODES[name](p, i, mode), PARAMS, index)
 
 
 @pytest.mark.parametrize("name", MODES)
-def test_modes_of_indices_that_are_known(name: str) -> None:
+def test_modes_of_constant_indices(name: str) -> None:
     for kind, mode in (("outside", None), ("outside", "clip"), ("repeated", "drop")):
         check_step(lambda p, k=kind, m=mode: MODES[name](p, INDICES[k], m), PARAMS)
 
 
 @pytest.mark.parametrize("name", UNIQUE)
-def test_indices_that_are_said_to_differ(name: str) -> None:
+def test_indices_declared_unique(name: str) -> None:
     for kind in ("unique", "outside"):
         check_step(UNIQUE[name], PARAMS, INDICES[kind])
 
 
 @pytest.mark.parametrize("name", UNIQUE)
-def test_indices_that_repeat_though_they_are_said_to_differ_are_refused(name: str) -> None:
+def test_repeated_indices_declared_unique_are_refused(name: str) -> None:
     twice = np.array([2, 0, 2], np.int32)
     with pytest.raises(ImportModelError, match="indices that repeat under unique_indices=True"):
         from_jax(lambda p: UNIQUE[name](p, twice), (PARAMS,))
     check_step(lambda p: UNIQUE[name](p, INDICES["outside"]), PARAMS)
 
 
-def test_extremes_at_indices_moved_inside_have_no_gradient() -> None:
+def test_extremes_at_clipped_indices_have_no_gradient() -> None:
     """JAX itself divides the gradient by 0."""
 
     def function(p: Any, i: Any) -> Any:
@@ -166,7 +166,7 @@ def test_extremes_at_indices_moved_inside_have_no_gradient() -> None:
     check_function(lambda i: function(constants, i), INDICES["outside"])
 
 
-def test_writes_that_break_their_promise_are_refused() -> None:
+def test_writes_outside_under_promise_in_bounds_are_refused() -> None:
     def function(p: Any) -> Any:
         return p["w"].at[INDICES["outside"]].add(p["v"], mode="promise_in_bounds").sum()
 
@@ -176,7 +176,7 @@ def test_writes_that_break_their_promise_are_refused() -> None:
 
 @pytest.mark.parametrize("mode", ["promise_in_bounds", "clip"])
 @pytest.mark.parametrize("name", ["add", "set", "get", "pairs", "columns"])
-def test_indices_that_keep_their_promise(name: str, mode: str) -> None:
+def test_indices_in_bounds(name: str, mode: str) -> None:
     index = np.array([2, 0, 1], np.int32)
     check_step(lambda p, i: MODES[name](p, i, mode), PARAMS, index)
     check_step(lambda p: MODES[name](p, index, mode), PARAMS)
@@ -188,8 +188,8 @@ def test_functions_of_indices(name: str) -> None:
     check_step(function, PARAMS, index)
 
 
-def test_products_at_indices_that_repeat() -> None:
-    """JAX has no gradient here; the reference is that of the updates applied one by one."""
+def test_products_at_repeated_indices() -> None:
+    """JAX has no gradient here; the reference applies the updates one by one."""
     index = np.array([0, 2, 2, 0, 2], np.int32)
     w, u = random(4, 3), random(5, 3)
 
@@ -217,7 +217,7 @@ def test_products_at_indices_that_repeat() -> None:
         np.testing.assert_allclose(taken[0][name], taken[1][name], rtol=1e-4, atol=1e-5)
 
 
-def test_whole_numbers_combine_at_indices_that_repeat() -> None:
+def test_integers_combine_at_repeated_indices() -> None:
     x, index = np.array([3, -1, 2, 5], np.int32), np.array([0, 2, 2, 0, 9], np.int32)
     rows = np.arange(-1, 4, dtype=np.int32)
     for name in ("multiply", "max", "min"):

@@ -127,12 +127,12 @@ def check_step(module: linen.Module, x: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_layer_of_linen_trains_as_in_jax(name: str) -> None:
+def test_linen_layer_trains_as_in_jax(name: str) -> None:
     function, shape = LAYERS[name]
     check_step(Of(function), random(*shape))
 
 
-def test_every_layer_of_linen_is_among_them() -> None:
+def test_every_linen_layer_is_covered() -> None:
     public = {
         name
         for name, layer in vars(linen).items()
@@ -141,7 +141,7 @@ def test_every_layer_of_linen_is_among_them() -> None:
     assert public == LAYERS.keys() | NO_LAYERS
 
 
-def test_numbers_of_eight_bits_are_refused_by_name() -> None:
+def test_fp8_is_refused_by_name() -> None:
     layer = linen.Dense(4, dot_general_cls=linen.Fp8DirectDotGeneralOp)
     x = random(4, 4)
     with pytest.raises(ImportModelError, match="elements of type float8_e4m3fn"):
@@ -169,7 +169,7 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_steps_of_optax_are_compiled_as_they_are(name: str) -> None:
+def test_optax_steps_are_compiled_unchanged(name: str) -> None:
     optimizer: Any = OPTIMIZERS[name]
     params, x = {"w": random(4, 6), "b": random(6)}, random(3, 4)
 

@@ -158,13 +158,13 @@ def test_elementwise_and_reductions(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WINDOWS)
-def test_windows_of_any_kind(name: str) -> None:
+def test_windows(name: str) -> None:
     check_function(WINDOWS[name], random(2, 7, 6, 3))
 
 
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("name", BODIES)
-def test_windows_combine_by_any_function_from_any_value(name: str, apart: bool) -> None:
+def test_windows_with_any_function_and_initial_value(name: str, apart: bool) -> None:
     start, body = BODIES[name]
     gaps = {"base_dilation": (2,), "window_dilation": (3,)} if apart else {}
     padding = [(2, -1)] if apart else "SAME"
@@ -176,7 +176,7 @@ def test_windows_combine_by_any_function_from_any_value(name: str, apart: bool) 
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_reductions_by_any_function_from_any_value(name: str) -> None:
+def test_reductions_with_any_function_and_initial_value(name: str) -> None:
     start, body = BODIES[name]
     check_function(
         lambda x: (lax.reduce(x, start, body, (1,)), lax.reduce(x, start, body, (0, 1))), X
@@ -188,14 +188,14 @@ def test_a_reduction_of_pairs() -> None:
     check_function(lambda x, i: lax.reduce((x, i), (-jnp.inf, -1), greater, (1,)), X, places)
 
 
-def test_whole_numbers_are_sorted_by_several_keys() -> None:
+def test_integers_are_sorted_by_several_keys() -> None:
     i = np.array([[3, 1, 2, 1, 3, 0]], np.int32)
     check_function(lambda i, x: lax.sort((i, -i % 2, x), num_keys=2), i, random(1, 6))
     check_function(lambda i: lax.top_k(i, 4), i)
     check_function(lambda x: jnp.argsort(x, axis=0, descending=True), X)
 
 
-def test_order_among_nans_of_both_signs_and_zeros() -> None:
+def test_sort_order_of_signed_nans_and_zeros() -> None:
     forms = [0x7FC00000, 0xFFC00000, 0x7FC00001, 0x80000000, 0, 0x3F800000, 0xFF800000]
     x = np.array([forms, forms[::-1]], np.uint32).view(np.float32)
     check_function(lambda x: lax.top_k(x, 7)[1], x)
@@ -278,7 +278,7 @@ def drawn(function: Callable[..., Any], seed: int = 1) -> list[np.ndarray]:
     return list(run(graph, {"seed": np.asarray(seed, np.int32)}).values())
 
 
-def test_random_numbers_have_their_distribution() -> None:
+def test_random_numbers_follow_their_distribution() -> None:
     def draw(key: Any) -> Any:
         first, second = jax.random.split(key)
         uniform = jax.random.uniform(first, (4000,), minval=-1, maxval=3)
@@ -293,7 +293,7 @@ def test_random_numbers_have_their_distribution() -> None:
     assert abs(choice.mean() - 0.3) < 0.03
 
 
-def test_same_key_draws_the_same_numbers_and_others_do_not() -> None:
+def test_same_key_draws_the_same_numbers_and_other_keys_others() -> None:
     def draw(key: Any) -> Any:
         keys = jax.random.split(key, 3)
         old = jax.random.wrap_key_data(jax.random.key_data(keys[0]))
@@ -319,5 +319,5 @@ def test_reductions_over_the_axis_of_vmap() -> None:
     check_function(jax.grad(lambda x: (centred(x) * x).sum()), X)
 
 
-def test_a_number_among_the_results() -> None:
+def test_python_numbers_among_the_results() -> None:
     check_function(lambda x: (x.sum(), 1.0, {"count": 3}), X)

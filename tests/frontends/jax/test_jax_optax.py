@@ -59,7 +59,7 @@ EQUALS: dict[str, Maker] = {
 
 
 @pytest.mark.parametrize("name", EQUALS)
-def test_steps_are_those_of_optax(name: str) -> None:
+def test_steps_equal_optax(name: str) -> None:
     transformation = EQUALS[name](rate)
     params = {name: param.data for name, param in regression().params.items()}
     state = transformation.init(params)
@@ -96,7 +96,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_has_no_equivalent_is_refused(name: str) -> None:
+def test_transformations_without_an_equivalent_are_refused(name: str) -> None:
     transformation, words = REFUSED[name]
     with pytest.raises(ImportModelError, match=words):
         to_optimizer(transformation)
@@ -115,8 +115,8 @@ def trace_like(share: float) -> optax.GradientTransformation:
     return optax.GradientTransformation(like.init, update)
 
 
-def test_a_name_with_another_meaning_is_noticed() -> None:
-    """A later version of optax may keep the names and change the steps."""
+def test_a_transformation_that_changed_its_steps_is_refused() -> None:
+    """A later version of optax may use the same names for different steps."""
     to_optimizer(optax.chain(trace_like(1.0), optax.scale(-RATE)))
     with pytest.raises(ImportModelError, match="makes other steps than its settings say"):
         to_optimizer(optax.chain(trace_like(1.001), optax.scale(-RATE)))
@@ -129,7 +129,7 @@ def predict(params: Any, x: Any) -> Any:
 UPDATES = 12
 
 
-def test_a_compiled_model_trains_by_it_and_its_schedule(tmp_path: Path) -> None:
+def test_a_compiled_model_trains_with_an_optax_schedule(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
 
     def draw(*shape: int) -> np.ndarray:
@@ -156,7 +156,7 @@ def test_a_compiled_model_trains_by_it_and_its_schedule(tmp_path: Path) -> None:
         np.testing.assert_allclose(tuned[name], array, rtol=1e-4, atol=1e-5)
 
 
-def test_other_frameworks_models_do_not_take_it() -> None:
+def test_models_of_other_frameworks_refuse_optax() -> None:
     torch = pytest.importorskip("torch")
     with pytest.raises(CompileError, match="is for JAX's models"):
         find_source(torch.nn.Linear(2, 2), (torch.zeros(1, 2),)).optimizer(optax.sgd(RATE))

@@ -50,7 +50,7 @@ EQUALS: dict[str, tuple[Optimizer, optax.GradientTransformation]] = {
 
 
 @pytest.mark.parametrize("name", EQUALS)
-def test_optimizer_is_that_of_optax(name: str) -> None:
+def test_optimizer_equals_optax(name: str) -> None:
     optimizer, transformation = EQUALS[name]
     graph = regression()
     params = {name: param.data for name, param in graph.params.items()}

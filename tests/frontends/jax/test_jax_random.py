@@ -65,7 +65,7 @@ def test_draw_has_the_distribution_of_jax(name: str) -> None:
     assert not np.array_equal(found[0], found[1])
 
 
-def test_one_key_draws_the_same_numbers_and_another_others() -> None:
+def test_a_key_repeats_its_numbers_and_another_key_does_not() -> None:
     def both(key: Any) -> Any:
         one, other = jax.random.split(key)
         again, first = (jax.random.gamma(one, 2.0, (64,)) for _ in range(2))
@@ -77,7 +77,7 @@ def test_one_key_draws_the_same_numbers_and_another_others() -> None:
     assert abs(np.corrcoef(first, other)[0, 1]) < 0.5
 
 
-def test_gamma_whose_shape_trains_has_the_gradient_of_what_was_drawn() -> None:
+def test_trained_gamma_shape_has_the_gradient_of_the_drawn_sample() -> None:
     def squares(params: Any, key: Any) -> Any:
         drawn = jax.random.gamma(key, params["shape"], (64, 4))
         return {"loss": (drawn * drawn).sum(), "drawn": drawn}
@@ -93,6 +93,6 @@ def test_gamma_whose_shape_trains_has_the_gradient_of_what_was_drawn() -> None:
     np.testing.assert_allclose(found["slope"], slopes.sum(0), rtol=1e-4)
 
 
-def test_counts_that_take_as_many_draws_as_they_say_are_refused() -> None:
+def test_distributions_with_a_variable_number_of_draws_are_refused() -> None:
     with pytest.raises(ImportModelError, match=r"while .*whose end depends on data"):
         from_jax(lambda key: jax.random.poisson(key, 2.0, (3,)), (jax.random.key(0),))

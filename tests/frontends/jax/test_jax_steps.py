@@ -55,7 +55,7 @@ def test_step_with_adam_runs_in_generated_code_as_in_jax(tmp_path: Path) -> None
     check_tree(tuned.params, state.params, rtol=1e-2)  # Adam divides one rounding error by another
 
 
-def test_step_of_several_carried_arguments_keeps_their_names() -> None:
+def test_step_with_several_carried_arguments_preserves_their_names() -> None:
     module, (batch,) = ResNet(), batches_of((2, 8, 8, 3), 1)
     variables = variables_of(module, batch[0], True)
     optimizer = optax.sgd(0.1, momentum=0.9)
@@ -88,7 +88,7 @@ def test_step_of_several_carried_arguments_keeps_their_names() -> None:
     check_tree(tuned, new)
 
 
-def test_step_must_return_what_it_carries() -> None:
+def test_step_must_return_its_carried_state() -> None:
     def step(params: Any, x: Any) -> Any:
         return {"w": params["w"][:1]}, x.sum()
 

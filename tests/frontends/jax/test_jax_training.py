@@ -54,7 +54,7 @@ def test_residual_net_trains_as_in_jax_with_its_running_statistics() -> None:
     check_tree(to_pytree(graph, params, variables), tuned)
 
 
-def test_transformer_trains_as_in_jax_with_a_loss_of_its_own() -> None:
+def test_transformer_trains_as_in_jax_with_its_own_loss() -> None:
     module, batches = Transformer(), batches_of((4, 6), words=20)
     variables = variables_of(module, batches[0][0])
 
@@ -76,7 +76,7 @@ def test_transformer_trains_as_in_jax_with_a_loss_of_its_own() -> None:
     check_tree(to_pytree(graph, params, variables), tuned)
 
 
-def test_nnx_module_trains_as_in_jax_and_takes_its_weights_back() -> None:
+def test_nnx_module_trains_as_in_jax_and_receives_tuned_weights() -> None:
     module, batches = NnxNet(nnx.Rngs(0)), batches_of((4, 8, 8, 3))
     graph = from_jax(module, (batches[0][0],), loss="cross_entropy")
     found, params = oracle_losses(graph, [{"x": x, "target": y} for x, y in batches])
@@ -97,7 +97,7 @@ def test_nnx_module_trains_as_in_jax_and_takes_its_weights_back() -> None:
     check_tree(*(nnx.to_pure_dict(nnx.state(m, nnx.BatchStat)) for m in (tuned, module)))
 
 
-def test_weights_go_back_losslessly() -> None:
+def test_weights_are_exported_losslessly() -> None:
     module, x = ResNet(), batches_of((4, 8, 8, 3), 1)[0][0]
     variables = variables_of(module, x, False)
     graph = from_jax(module, (variables, x, False))
@@ -108,7 +108,7 @@ def test_weights_go_back_losslessly() -> None:
     jax.tree.map(np.testing.assert_array_equal, back, variables)
 
 
-def test_norm_whose_gradient_is_stopped_keeps_its_meaning() -> None:
+def test_norm_with_a_stopped_gradient_is_not_fused() -> None:
     params, x = {"w": np.linspace(-1, 1, 6, dtype=np.float32)}, batches_of((4, 6), 1)[0][0]
 
     def loss(params: Any, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Trained params of JAX models: presets find biases by their use; optimizer names are ours."""
+"""Trained params of JAX models: presets find biases by use; optimizer names are PockEngine's."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -150,17 +150,17 @@ def source() -> Source:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_name_of_an_optimizer_is_ours(name: str) -> None:
+def test_optimizer_names_are_pockengines(name: str) -> None:
     assert source().optimizer(name) == source().optimizer(name.upper()) == NAMED[name]()
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("optimizer", "words"),
     [
         ("adma", "unknown optimizer 'adma'; known are"),
         (optax.adam, "is no optimizer"),
     ],
 )
-def test_what_is_no_optimizer_of_ours_is_an_error(given: Any, words: str) -> None:
+def test_invalid_optimizers_are_errors(optimizer: Any, words: str) -> None:
     with pytest.raises(CompileError, match=words):
-        source().optimizer(given)
+        source().optimizer(optimizer)

@@ -1,4 +1,4 @@
-"""Types that our ops do not compute in: 16-bit floats, small integers, u32; empty arrays."""
+"""Types that no op computes in: 16-bit floats, small integers, u32; empty arrays."""
 
 from collections.abc import Callable
 from functools import partial
@@ -139,13 +139,13 @@ def test_arrays_without_elements(name: str) -> None:
     check_step(EMPTY[name], {**WEIGHTS, "nothing": np.zeros((0, 3), np.float32)}, random(2, 4))
 
 
-def test_an_input_without_elements_is_left_out() -> None:
+def test_an_input_without_elements_is_dropped() -> None:
     inputs = (WEIGHTS, random(2, 4), np.zeros((0, 3), np.float32))
     graph = from_jax(lambda p, x, y: x @ p["w"] + y.sum(), inputs)
     assert [value.name for value in graph.inputs] == ["x"]
 
 
-def test_where_an_array_lies_does_not_matter() -> None:
+def test_device_placement_is_ignored() -> None:
     device = jax.devices()[0]
     check_step(
         lambda p, x: jax.device_put(x, device) @ jax.device_put(p, device)["w"],

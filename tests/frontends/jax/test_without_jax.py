@@ -15,23 +15,23 @@ def no_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
 
 
-def test_importing_a_function_says_what_to_install() -> None:
+def test_importing_a_function_names_the_package_to_install() -> None:
     with pytest.raises(ImportModelError, match=r"from_jax needs JAX.*pip install jax"):
         from_jax(abs, ())
 
 
-def test_giving_weights_back_says_what_to_install() -> None:
+def test_exporting_weights_names_the_package_to_install() -> None:
     with pytest.raises(ImportModelError, match=r"to_pytree needs JAX.*pip install jax"):
         to_pytree(Graph("test"), {}, {})
 
 
-def test_no_frontend_takes_a_plain_function() -> None:
+def test_a_plain_function_is_refused() -> None:
     assert not is_jax(abs)
     with pytest.raises(ImportModelError, match=r"a plain function is taken for JAX's once jax is"):
         find_source(abs, ())
 
 
-def test_paths_of_no_model_are_named() -> None:
+def test_paths_without_a_model_are_reported() -> None:
     with pytest.raises(ImportModelError, match=r"model\.onx is no file of a model: \.onnx, \.h5"):
         find_source("model.onx", ())
 

@@ -1,4 +1,4 @@
-"""Small ONNX models made by onnx.helper; compare our oracle with ONNX's reference evaluator."""
+"""Small ONNX models built with onnx.helper, and comparisons with ONNX's reference evaluator."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,7 +35,7 @@ def make(
     weights: Mapping[str, np.ndarray] | None = None,
     opset: int = OPSET,
 ) -> ModelProto:
-    """Make a model of nodes; inputs and outputs are floats."""
+    """Build a model of these nodes; inputs and outputs are floats."""
     infos = [
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in part.items()]
         for part in (inputs, outputs)
@@ -46,7 +46,7 @@ def make(
 
 
 def one(op: str, inputs: Shapes, output: Sequence[int], opset: int = OPSET, **attrs: Any) -> Any:
-    """Make a model of a single operator."""
+    """Build a model of a single operator."""
     node = helper.make_node(op, list(inputs), ["y"], **attrs)
     return make([node], inputs, {"y": output}, opset=opset)
 

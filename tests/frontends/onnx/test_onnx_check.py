@@ -25,12 +25,12 @@ def small() -> tuple[ModelProto, tuple[np.ndarray]]:
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
-def test_a_right_step_passes(loss: str) -> None:
+def test_a_correct_step_passes(loss: str) -> None:
     model, inputs = small()
     pockengine.compile(model, inputs, loss=loss, check=True)
 
 
-def test_a_single_number_is_the_models_own_loss() -> None:
+def test_a_single_scalar_output_is_the_loss() -> None:
     model, inputs = small()
     model.graph.node.append(helper.make_node("ReduceMean", ["logits"], ["mean"], keepdims=0))
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("mean", TensorProto.FLOAT, ()))
@@ -40,7 +40,7 @@ def test_a_single_number_is_the_models_own_loss() -> None:
     assert list(compiled.graph.outputs) == ["loss"]
 
 
-def test_a_wrong_import_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_import_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(RULES, ("", "Tanh"), RULES["", "Sigmoid"])
     model, inputs = small()
     with pytest.raises(CheckError, match=r"small: the loss is wrong .* of ONNX by"):
@@ -48,7 +48,7 @@ def test_a_wrong_import_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("flag", [True, False])
-def test_constants_choose_a_branch_and_what_trains_is_a_choice(flag: bool) -> None:
+def test_constants_choose_a_branch_and_trained_params_are_chosen(flag: bool) -> None:
     model, (x,) = small()
     model.graph.node[1].CopyFrom(helper.make_node("If", ["flag"], ["logits"]))
     for name, op in (("then_branch", "Tanh"), ("else_branch", "Neg")):

@@ -106,7 +106,7 @@ def _loss(model: ModelProto, x: np.ndarray, target: np.ndarray) -> float:
     return float(-np.log(probabilities[np.arange(BATCH), target]).mean())
 
 
-def test_labels_that_are_text_are_refused() -> None:
+def test_text_labels_are_refused() -> None:
     with pytest.raises(ImportModelError, match=r"ai.onnx.ml.LinearClassifier in linear: .* text"):
         from_onnx(classifier(labels="classlabels_strings"))
 
@@ -114,7 +114,7 @@ def test_labels_that_are_text_are_refused() -> None:
 @pytest.mark.parametrize(
     ("op", "reason"), [("ZipMap", "zipmap"), ("TreeEnsembleRegressor", "trees have no")]
 )
-def test_what_cannot_train_is_refused_with_the_reason(op: str, reason: str) -> None:
+def test_untrainable_operators_are_refused_with_the_reason(op: str, reason: str) -> None:
     model = classifier()
     model.graph.node[2].op_type = op
     del model.graph.node[2].attribute[:]

@@ -50,7 +50,7 @@ def model_of(op: str, names: list[str], attributes: dict[str, Any]) -> ModelProt
 
 
 @pytest.mark.parametrize("op", CASES)
-def test_operators_are_onnx_runtimes(op: str) -> None:
+def test_operators_equal_onnx_runtime(op: str) -> None:
     inputs, attributes = CASES[op]
     model = model_of(op, inputs, attributes)
     session = onnxruntime.InferenceSession(model.SerializeToString())
@@ -64,6 +64,6 @@ def test_operators_are_onnx_runtimes(op: str) -> None:
     assert trained == floats - {"scales"}
 
 
-def test_weights_of_other_bits_are_refused() -> None:
+def test_weights_of_other_widths_are_refused() -> None:
     with pytest.raises(ImportModelError, match="weights of 8 bits; use 4"):
         from_onnx(model_of("MatMulNBits", ["packed", "scales"], {**BITS, "bits": 8}))

@@ -19,7 +19,7 @@ Typed = dict[str, tuple[int, tuple[int, ...]]]
 def body(
     nodes: list[NodeProto], inputs: Typed, outputs: Typed, *initializers: TensorProto
 ) -> GraphProto:
-    """Make a graph attribute of an operator."""
+    """Build a graph attribute of an operator."""
     infos = [
         [helper.make_tensor_value_info(name, *kind) for name, kind in part.items()]
         for part in (inputs, outputs)
@@ -91,17 +91,17 @@ def _gradient(weight: np.ndarray, x: np.ndarray, target: np.ndarray) -> np.ndarr
     return slopes
 
 
-def test_a_loop_that_a_tensor_ends_is_refused() -> None:
+def test_a_loop_with_a_data_dependent_end_is_refused() -> None:
     with pytest.raises(ImportModelError, match=r"Loop in again: a loop that a tensor ends, comput"):
         from_onnx(loop(random(4, 4), stop="small"))
 
 
-def test_a_loop_without_end_is_refused() -> None:
+def test_an_endless_loop_is_refused() -> None:
     with pytest.raises(ImportModelError, match="Loop in again: a loop of 3334 steps or more"):
         from_onnx(loop(random(4, 4), steps=10**9, stop="same"))
 
 
-def test_what_fails_in_a_body_is_named_once() -> None:
+def test_a_failure_in_a_body_is_reported_once() -> None:
     model = loop(random(4, 4), stop="same")
     model.graph.node[0].attribute[0].g.node[1].op_type = "Multinomial"
     model.graph.node[0].attribute[0].g.node[1].name = "inside"
@@ -133,14 +133,14 @@ def branch(condition: str) -> ModelProto:
     return make(nodes, {"x": ("n", 4)}, {"y": (2, 4)}, {**weights, "zero": np.float32(0)})
 
 
-def test_a_branch_is_chosen_by_what_shapes_say() -> None:
+def test_a_branch_is_chosen_by_shapes() -> None:
     graph = check(branch("known"), {"x": random(2, 4)})
 
     assert graph.params["weight"].trainable
 
 
 @pytest.mark.parametrize("rows", [2, 5])
-def test_weights_of_the_branch_that_a_size_chooses_train_alone(rows: int) -> None:
+def test_only_weights_of_the_chosen_branch_train(rows: int) -> None:
     branches = {}
     for name, op in (("then_branch", "Tanh"), ("else_branch", "Neg")):
         own = numpy_helper.from_array(random(4), f"{op}.scale")
@@ -172,7 +172,7 @@ def test_weights_of_the_branch_that_a_size_chooses_train_alone(rows: int) -> Non
     }
 
 
-def test_a_branch_that_a_tensor_decides_is_refused() -> None:
+def test_a_data_dependent_branch_is_refused() -> None:
     with pytest.raises(ImportModelError, match="If in choice: a branch that a tensor decides"):
         from_onnx(branch("open"), shapes={"x": (2, 4)})
 

@@ -44,7 +44,7 @@ def saved(model: ModelProto, folder: Path) -> Path:
     return path
 
 
-def test_everything_unsupported_is_named_at_once() -> None:
+def test_everything_unsupported_is_listed_at_once() -> None:
     nodes = [
         helper.make_node("Multinomial", ["x"], ["a"], name="block/draw"),
         helper.make_node("Relu", ["a"], ["b"], name="after"),
@@ -72,7 +72,7 @@ def test_unknown_attribute_is_named() -> None:
         from_onnx(one("Relu", {"x": (2,)}, (2,), consumed_inputs=[1]))
 
 
-def test_open_shapes_are_asked_for() -> None:
+def test_open_shapes_must_be_specified() -> None:
     with pytest.raises(ImportModelError, match=r"a tensor in x: .*shapes=\{'x': \(\.\.\.\)\}"):
         from_onnx(cnn())
     with pytest.raises(ImportModelError, match=r"\[2, 4, 8, 8\] does not fit .*\[None, 3, 8, 8\]"):
@@ -118,7 +118,7 @@ def test_control_flow_is_named() -> None:
         ("Squeeze", {"axes": [5]}, 11),
     ],
 )
-def test_axes_that_are_not_there_are_refused(op: str, attrs: dict[str, int], opset: int) -> None:
+def test_axes_out_of_range_are_refused(op: str, attrs: dict[str, int], opset: int) -> None:
     with pytest.raises(ImportModelError, match=rf"{op} in y: axe?i?s .* of a tensor of 2 dim"):
         from_onnx(one(op, {"x": (2, 1)}, (2, 1), opset, **attrs))
 
@@ -199,8 +199,8 @@ def test_absurd_inputs_are_refused() -> None:
 
 
 @pytest.mark.parametrize("op", ["ConstantOfShape", "Expand", "Tile", "Range"])
-def test_constants_that_grow_are_refused(op: str) -> None:
-    """A few bytes of file must not become terabytes of constants."""
+def test_huge_constants_are_refused(op: str) -> None:
+    """A few bytes of a file must not become terabytes of constants."""
     huge = np.asarray([2**20, 2**20], np.int64)
     weights = {
         "ConstantOfShape": {"shape": huge},
@@ -221,7 +221,7 @@ def test_constants_that_grow_are_refused(op: str) -> None:
         from_onnx(make(nodes, {"x": (2,)}, {"y": ("a", "b")}, weights))
 
 
-def test_tensors_that_double_are_refused() -> None:
+def test_repeatedly_doubled_tensors_are_refused() -> None:
     nodes = [
         helper.make_node("Concat", [f"x{i}", f"x{i}"], [f"x{i + 1}"], axis=0) for i in range(60)
     ]
@@ -232,7 +232,7 @@ def test_tensors_that_double_are_refused() -> None:
 @pytest.mark.parametrize(
     "location", ["/etc/passwd", "../secret.bin", "sub/../../secret.bin", "link.bin", ""]
 )
-def test_external_data_stay_inside_of_their_folder(location: str, tmp_path: Path) -> None:
+def test_external_data_stay_inside_their_folder(location: str, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "secret.bin").write_bytes(bytes(4096))
@@ -243,7 +243,7 @@ def test_external_data_stay_inside_of_their_folder(location: str, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("entries", "said"),
+    ("entries", "message"),
     [
         ({"offset": "4000"}, "needs 512 bytes"),
         ({"offset": "-8"}, "needs 512 bytes"),
@@ -252,11 +252,11 @@ def test_external_data_stay_inside_of_their_folder(location: str, tmp_path: Path
     ],
 )
 def test_external_data_of_the_wrong_size_are_refused(
-    entries: dict[str, str], said: str, tmp_path: Path
+    entries: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "weights.bin").write_bytes(bytes(4096))
 
-    with pytest.raises(ImportModelError, match=said):
+    with pytest.raises(ImportModelError, match=message):
         from_onnx(saved(external(mlp(), "weights.bin", **entries), tmp_path))
 
 
@@ -284,7 +284,7 @@ def test_missing_external_data_are_named(tmp_path: Path) -> None:
         from_onnx(external(mlp(), "weights.bin"))
 
 
-def test_devices_are_no_external_data(tmp_path: Path) -> None:
+def test_devices_are_refused_as_external_data(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     with pytest.raises(ImportModelError, match="there is no file"):
@@ -298,7 +298,7 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         from_onnx("model.onnx")
 
 
-def test_declared_outputs_must_be_true() -> None:
+def test_declared_outputs_must_match() -> None:
     model = one("Relu", {"x": (2,)}, (2,))
     model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
 
@@ -321,20 +321,20 @@ def with_functions(calls: dict[str, list[str]]) -> ModelProto:
     return model
 
 
-def test_functions_that_call_themselves_are_refused() -> None:
+def test_recursive_functions_are_refused() -> None:
     with pytest.raises(ImportModelError, match="Cycle detected"):
         from_onnx(with_functions({"F0": ["F1"], "F1": ["F0"]}))
 
 
-def test_functions_that_double_are_refused() -> None:
-    """Forty functions of two calls each would expand to a trillion operators."""
+def test_exponential_functions_are_refused() -> None:
+    """Forty functions with two calls each would expand to a trillion operators."""
     calls = {f"F{i}": [f"F{i + 1}"] * 2 for i in range(40)}
 
     with pytest.raises(ImportModelError, match="expand to 1099511627776 operators; 1000000 is"):
         from_onnx(with_functions({**calls, "F40": []}))
 
 
-def test_our_bug_is_not_reported_as_the_models_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_bugs_are_not_blamed_on_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(division, "remainder", None)
     model = one("Mod", {"a": (2,), "b": (2,)}, (2,), fmod=1)
 

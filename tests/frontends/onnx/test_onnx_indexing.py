@@ -48,7 +48,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_writes_equal_the_reference_and_have_its_slopes(name: str) -> None:
+def test_writes_and_their_gradients_equal_the_reference(name: str) -> None:
     model = CASES[name]
     x = random(*[size.dim_value for size in model.graph.input[0].type.tensor_type.shape.dim])
     check(model, {"x": x})
@@ -108,7 +108,7 @@ def test_einsum_equals_numpy(equation: str, shapes: list[tuple[int, ...]]) -> No
 
     found = run(from_onnx(make([node], inputs, {"y": expected.shape})), arrays)
 
-    # A file's only number is its loss.
+    # The only scalar output of a file is its loss.
     name = "y" if expected.ndim else "loss"
     np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
 
@@ -116,7 +116,7 @@ def test_einsum_equals_numpy(equation: str, shapes: list[tuple[int, ...]]) -> No
 @pytest.mark.parametrize(
     ("equation", "shapes"), [("ij,jk", [(2, 3)]), ("ii->i", [(2, 3)]), ("ij->ik", [(2, 3)])]
 )
-def test_equations_that_do_not_fit_are_refused(
+def test_equations_that_do_not_match_the_shapes_are_refused(
     equation: str, shapes: list[tuple[int, ...]]
 ) -> None:
     node = helper.make_node("Einsum", ["x"], ["y"], equation=equation)
@@ -135,7 +135,7 @@ OLDER: dict[str, tuple[dict[str, Any], str, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("name", OLDER)
-def test_older_forms_mean_what_later_ones_do(name: str) -> None:
+def test_older_forms_equal_later_ones(name: str) -> None:
     attributes, inputs, further = OLDER[name]
     op, *mode = name.split()
     modes = {"mode": mode[0]} if mode else {}
@@ -156,7 +156,7 @@ def test_older_forms_mean_what_later_ones_do(name: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_the_best_of_opset_7_and_resizing_of_opset_10() -> None:
+def test_topk_of_opset_7_and_resize_of_opset_10() -> None:
     x = random(2, 4, 6, 6)
     node = helper.make_node("TopK", ["x"], ["y", "places"], k=2, axis=1)
     model = make([node], {"x": x.shape}, {"y": (2, 2, 6, 6)}, opset=7)

@@ -83,7 +83,7 @@ def quantised(
     residual: bool = False,
     narrow: bool = False,
 ) -> Path:
-    """Quantise the net by ONNX Runtime's own tool, with 7-bit weights if `narrow`."""
+    """Quantise the net with ONNX Runtime's own tool, with 7-bit weights if `narrow`."""
     inputs, made = folder / "float.onnx", folder / "int8.onnx"
     onnx.save(float_net(residual), inputs)
     quantize_static(
@@ -126,7 +126,7 @@ def by_us(graph: Graph, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8])
 @pytest.mark.parametrize("form", [QuantFormat.QDQ, QuantFormat.QOperator])
 @pytest.mark.parametrize("residual", [False, True])
-def test_the_forward_pass_is_onnxruntimes(
+def test_the_forward_pass_equals_onnxruntime(
     tmp_path: Path, kind: QuantType, form: QuantFormat, residual: bool
 ) -> None:
     # The option makes weights u8, and ONNX Runtime has no QGemm of u8 weights and s8 activations.
@@ -137,7 +137,7 @@ def test_the_forward_pass_is_onnxruntimes(
     np.testing.assert_array_equal(by_us(graph, x), by_onnxruntime(path, x, narrow=narrow))
 
 
-def test_without_integers_it_is_the_real_model(tmp_path: Path) -> None:
+def test_without_integers_the_model_is_the_float_one(tmp_path: Path) -> None:
     """The two differ by rounding alone."""
     path = quantised(tmp_path, QuantType.QInt8, QuantFormat.QDQ, residual=True)
     x = np.random.default_rng(2).standard_normal((2, 3, 12, 12)).astype(np.float32)
@@ -147,7 +147,7 @@ def test_without_integers_it_is_the_real_model(tmp_path: Path) -> None:
     np.testing.assert_allclose(logits, by_onnxruntime(path, x), atol=0.2)
 
 
-def test_it_trains_in_its_integers_and_goes_back_as_such(tmp_path: Path) -> None:
+def test_it_trains_in_int8_and_exports_int8(tmp_path: Path) -> None:
     path = quantised(tmp_path, QuantType.QInt8, QuantFormat.QDQ, residual=True)
     rng = np.random.default_rng(3)
     x = rng.standard_normal((2, 3, 12, 12)).astype(np.float32)
@@ -165,7 +165,7 @@ def test_it_trains_in_its_integers_and_goes_back_as_such(tmp_path: Path) -> None
     assert kinds == before
     again = tmp_path / "tuned.onnx"
     onnx.save(tuned, again)
-    # The file stores biases as integers, ours are real: they differ by up to one step.
+    # The file stores biases as integers, ours are floats: they differ by up to one step.
     np.testing.assert_allclose(logits, by_onnxruntime(again, x), atol=0.05)
 
 
@@ -178,7 +178,9 @@ def test_it_trains_in_its_integers_and_goes_back_as_such(tmp_path: Path) -> None
         ({"read": "x"}, "DequantizeLinear in dq: nothing says which range"),
     ],
 )
-def test_what_has_no_meaning_names_operator_and_place(change: dict[str, Any], message: str) -> None:
+def test_invalid_quantization_names_operator_and_location(
+    change: dict[str, Any], message: str
+) -> None:
     scale = np.array(change.get("scale", [0.1]), np.float32)
     zero = np.zeros(scale.shape, np.int8)
     weights = {"s": scale, "z": zero, "t": np.float32(change.get("other", 0.1)), "u": np.int8(0)}
@@ -211,7 +213,7 @@ WEIGHT = np.ones((3, 4), np.int8)
         (WEIGHT.astype("f4"), [0.1], np.float32(0), 1, "it reads float32 by scales of float32"),
     ],
 )
-def test_a_weight_has_scales_that_fit_it(
+def test_scales_must_match_their_weight(
     weight: np.ndarray, scale: list[float], zero: np.ndarray, axis: int, message: str
 ) -> None:
     weights = {"w": weight, "s": np.array(scale, np.float32), "z": np.asarray(zero)}
@@ -225,8 +227,8 @@ def test_a_weight_has_scales_that_fit_it(
         from_onnx(model_of(nodes, weights))
 
 
-def test_a_product_of_integers_has_the_zero_point_of_its_operand() -> None:
-    """Without the zero point the product has different numbers."""
+def test_an_integer_product_needs_the_zero_point_of_its_operand() -> None:
+    """Without the zero point the product differs."""
     weights = {"w": WEIGHT, "s": np.float32(0.1)}
     nodes = [
         helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
@@ -253,7 +255,7 @@ def model_of(nodes: list[onnx.NodeProto], initializers: dict[str, Any]) -> onnx.
 
 
 @pytest.mark.parametrize("each_channel", [False, True])
-def test_ranges_found_at_run_time_are_of_the_real_model(tmp_path: Path, each_channel: bool) -> None:
+def test_dynamic_ranges_import_as_the_float_model(tmp_path: Path, each_channel: bool) -> None:
     onnx.save(float_net(residual=True), tmp_path / "float.onnx")
     path, x = tmp_path / "dynamic.onnx", random_rows()
     kinds = ["Conv", "MatMul"]
@@ -272,7 +274,7 @@ def test_ranges_found_at_run_time_are_of_the_real_model(tmp_path: Path, each_cha
         np.testing.assert_array_equal(numpy_helper.to_array(same), numpy_helper.to_array(tensor))
 
 
-def test_the_check_of_a_model_that_rounds_is_by_the_oracle(tmp_path: Path) -> None:
+def test_a_model_that_rounds_is_checked_by_the_oracle(tmp_path: Path) -> None:
     path = quantised(tmp_path, QuantType.QInt8, QuantFormat.QDQ, residual=False)
 
     with pytest.warns(CheckWarning, match="compared with the oracle alone"):

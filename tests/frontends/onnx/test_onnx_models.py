@@ -32,7 +32,7 @@ from pockengine.tests.frontends.onnx.models import (
 def train(
     graph: Graph, x: np.ndarray, steps: int = 10
 ) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Train on one batch by the whole compiler and our oracle; return losses and final params."""
+    """Train on one batch with the whole compiler and our oracle; return losses and final params."""
     program = compile_program(graph, Training(optimizer=Sgd(momentum=0.9)), check=True)
     step = program.entries["train"].graph
     params = {name: param.data.copy() for name, param in step.params.items()}
@@ -98,10 +98,10 @@ def test_external_data_are_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-def test_data_beyond_what_a_file_of_the_format_can_hold(tmp_path: Path) -> None:
+def test_data_larger_than_a_protobuf_can_be(tmp_path: Path) -> None:
     model = mlp()
     weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    with (tmp_path / "weights.bin").open("wb") as file:  # sparse: 8 GiB that take a few pages
+    with (tmp_path / "weights.bin").open("wb") as file:  # sparse: 8 GiB that occupy a few pages
         for place, tensor in enumerate(model.graph.initializer, 2):
             file.seek(place * 2**30)
             file.write(weights[tensor.name].tobytes())
@@ -123,7 +123,7 @@ def test_data_beyond_what_a_file_of_the_format_can_hold(tmp_path: Path) -> None:
     assert all(np.array_equal(array, weights[name]) for name, array in back.items())
 
 
-def test_spelled_out_norms_and_softmax_get_their_ops() -> None:
+def test_decomposed_norms_and_softmax_are_fused() -> None:
     axes = {"axes": np.array([-1])}
     vectors = {"eps": np.float32(1e-5), "scale": random(8), "shift": random(8, seed=1)}
     nodes = [
@@ -152,7 +152,7 @@ def test_spelled_out_norms_and_softmax_get_their_ops() -> None:
     np.testing.assert_allclose(outputs_of(graph, feed)["y"], expected, atol=1e-5)
 
 
-def test_training_mode_updates_statistics_and_learns() -> None:
+def test_training_mode_updates_statistics_and_reduces_the_loss() -> None:
     graph = from_onnx(cnn(), training=True, loss="cross_entropy", shapes={"x": (4, 3, 8, 8)})
     before = {name: param.data.copy() for name, param in graph.params.items()}
 
@@ -164,7 +164,7 @@ def test_training_mode_updates_statistics_and_learns() -> None:
     assert not np.allclose(params["stem.weight"], before["stem.weight"])
 
 
-def test_tuned_weights_go_back_into_the_file() -> None:
+def test_tuned_weights_are_written_into_the_file() -> None:
     x = random(4, 3, 8, 8)
     graph = from_onnx(cnn(), loss="cross_entropy", shapes={"x": x.shape})
     _, params = train(graph, x)
@@ -179,7 +179,7 @@ def test_tuned_weights_go_back_into_the_file() -> None:
     assert not np.allclose(untuned, expected, atol=1e-2)
 
 
-def test_weights_of_another_shape_do_not_go_back() -> None:
+def test_weights_of_another_shape_are_refused() -> None:
     graph = from_onnx(mlp())
 
     with pytest.raises(
@@ -188,7 +188,7 @@ def test_weights_of_another_shape_do_not_go_back() -> None:
         to_initializers(mlp(), graph, {"fc1.bias": np.zeros(3, np.float32)})
 
 
-def test_batch_norm_in_training_mode_keeps_onnx_statistics() -> None:
+def test_batch_norm_in_training_mode_has_onnx_statistics() -> None:
     """ONNX's momentum weighs the old statistics, and its variance is biased."""
     names = ["x", "scale", "shift", "mean", "var"]
     node = helper.make_node(
@@ -202,7 +202,7 @@ def test_batch_norm_in_training_mode_keeps_onnx_statistics() -> None:
     check(make([node], shapes, outputs), inputs)
 
 
-def test_dropout_keeps_its_share_and_tells_the_mask() -> None:
+def test_dropout_has_its_rate_and_returns_the_mask() -> None:
     node = helper.make_node("Dropout", ["x", "ratio", "on"], ["y", "mask"])
     weights = {"ratio": np.asarray(0.25, np.float32), "on": np.asarray(True)}
     model = make([node], {"x": (100, 40)}, {"y": (100, 40)}, weights)
@@ -215,8 +215,8 @@ def test_dropout_keeps_its_share_and_tells_the_mask() -> None:
     assert abs(found["mask"].mean() - 0.75) < 0.03
 
 
-def test_softmax_before_opset_13_joins_the_last_dimensions() -> None:
-    """ONNX's reference evaluator uses the newer meaning for all opsets."""
+def test_softmax_before_opset_13_flattens_the_last_dimensions() -> None:
+    """ONNX's reference evaluator uses the newer definition for all opsets."""
     x = random(2, 3, 4)
 
     old, new = (
@@ -246,7 +246,7 @@ def test_axes_as_attribute_and_as_input(opset: int) -> None:
     check(make([node], {"x": (2, 3, 4)}, {"y": (2, 4)}, weights, opset), {"x": random(2, 3, 4)})
 
 
-def test_shapes_from_values_may_be_given_as_constants() -> None:
+def test_shapes_from_values_may_be_passed_as_constants() -> None:
     nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
     model = make(nodes, {"x": (2, 6)}, {"y": ("a", "b")})
     model.graph.input.append(helper.make_tensor_value_info("shape", 7, (2,)))
@@ -266,8 +266,8 @@ def test_shapes_from_values_may_be_given_as_constants() -> None:
         ("MeanVarianceNormalization", {"axes": [1, 3]}),
     ],
 )
-def test_operators_that_the_standard_defines_by_others(op: str, attrs: dict[str, Any]) -> None:
-    """Omitted attributes that their function bodies refer to take their defaults."""
+def test_operators_defined_by_functions_in_the_standard(op: str, attrs: dict[str, Any]) -> None:
+    """Omitted attributes that the function bodies read have their defaults."""
     names = ["q", "k", "v"] if op == "Attention" else ["x"]
     shapes = dict.fromkeys(names, (2, 3, 5, 4))
     inputs = {name: random(2, 3, 5, 4, seed=seed) for seed, name in enumerate(names)}
@@ -333,7 +333,7 @@ def test_transposed_convolutions(attrs: dict[str, Any], size: tuple[int, int]) -
     assert graph.params["weight"].permutation == (2, 3, 1, 0)
 
 
-def test_a_model_of_separate_weights_says_nothing() -> None:
+def test_a_model_with_separate_weights_does_not_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         from_onnx(mlp())

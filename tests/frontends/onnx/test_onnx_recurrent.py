@@ -95,8 +95,8 @@ def test_peepholes() -> None:
 
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("op", GATES)
-def test_shorter_sequences_equal_each_alone(op: str, backwards: bool) -> None:
-    """ONNX's evaluator ignores lengths: the reference is each sequence alone, cut to its length."""
+def test_shorter_sequences_equal_separate_runs(op: str, backwards: bool) -> None:
+    """ONNX's evaluator ignores lengths: the reference is each sequence alone at its length."""
     direction = "reverse" if backwards else "forward"
     model = layer(op, inputs=("lengths",), direction=direction)
     x, lengths = random(TIME, BATCH, INPUTS), np.asarray([2, 5, 3], np.int32)
@@ -111,7 +111,7 @@ def test_shorter_sequences_equal_each_alone(op: str, backwards: bool) -> None:
         np.testing.assert_allclose(found["y_h"][:, row], alone["y_h"][:, row], rtol=1e-5)
 
 
-def test_clip_limits_what_the_gates_see() -> None:
+def test_clip_limits_the_gates_inputs() -> None:
     model, free = layer("RNN", clip=0.2), layer("RNN")
     inputs = inputs_of(model)
 
@@ -120,7 +120,7 @@ def test_clip_limits_what_the_gates_see() -> None:
     assert np.abs(clipped).max() <= np.tanh(np.float32(0.2)) < np.abs(unbounded).max()
 
 
-def test_gates_that_are_coupled() -> None:
+def test_coupled_gates() -> None:
     model = layer("LSTM", input_forget=1)
     for number in (0, 1):  # the forget gate is not part of it
         model.graph.initializer[number].CopyFrom(

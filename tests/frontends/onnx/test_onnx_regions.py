@@ -50,7 +50,7 @@ def aligned(opset: int = 16, **attrs: Any) -> ModelProto:
 
 
 def between(places: np.ndarray) -> np.ndarray:
-    """Move positions away from integers, where the slope changes."""
+    """Move positions away from integers, where the gradient jumps."""
     whole = np.floor(places)
     return whole + 0.3 + 0.4 * (places - whole)
 
@@ -98,11 +98,11 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_operators_equal_the_reference_and_have_its_slopes(name: str) -> None:
+def test_operators_and_their_gradients_equal_the_reference(name: str) -> None:
     check_slopes(CASES[name])
 
 
-def test_the_older_standard_aligns_at_corners() -> None:
+def test_opset_10_aligns_at_corners() -> None:
     x = {"x": random(*PICTURE, seed=1)}
     older, newer = aligned(opset=10), aligned(coordinate_transformation_mode="output_half_pixel")
 
@@ -119,7 +119,7 @@ def test_a_norm_over_each_channel() -> None:
     np.testing.assert_allclose(found, cubes.sum((2, 3), keepdims=True) ** (1 / 3), rtol=1e-5)
 
 
-def test_regions_whose_points_depend_on_their_size_are_refused() -> None:
+def test_regions_with_size_dependent_sampling_are_refused() -> None:
     with pytest.raises(ImportModelError, match="export with sampling_ratio=2"):
         from_onnx(aligned(sampling_ratio=0))
 
@@ -134,7 +134,7 @@ def test_regions_whose_points_depend_on_their_size_are_refused() -> None:
         ("Bernoulli", {}, 0.25, 0.1875**0.5),
     ],
 )
-def test_each_seed_draws_other_numbers(
+def test_each_seed_draws_different_numbers(
     op: str, attrs: dict[str, Any], mean: float, deviation: float
 ) -> None:
     reads = ["x"] if "shape" not in attrs else []
@@ -155,7 +155,7 @@ def test_each_seed_draws_other_numbers(
 
 
 @pytest.mark.parametrize("op", ["BitwiseAnd", "BitwiseOr", "BitwiseXor"])
-def test_bits_of_integers(op: str) -> None:
+def test_bitwise_operators(op: str) -> None:
     nodes = [
         helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT32),
         helper.make_node("Cast", ["w"], ["j"], to=TensorProto.INT32),

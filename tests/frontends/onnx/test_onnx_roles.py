@@ -1,4 +1,4 @@
-"""Which constants of a file train: by its metadata, by their role, by the user's choice."""
+"""Which constants of a file train: by metadata, by role, by the user's choice."""
 
 import warnings
 
@@ -35,7 +35,7 @@ def state(model: ModelProto, kinds: dict[str, str]) -> ModelProto:
 
 
 def encoder(table: np.ndarray) -> ModelProto:
-    """A model that normalizes its input, applies a linear layer, adds a table, and scales."""
+    """Return a model that normalizes its input, applies a linear layer, adds a table and scales."""
     nodes = [
         N("Sub", ["x", "mean"], ["a"]),
         N("MatMul", ["a", "weight"], ["b"]),
@@ -53,7 +53,7 @@ def sines(rows: int, width: int) -> np.ndarray:
     return np.stack([np.sin(angles), np.cos(angles)], -1).reshape(rows, width).astype(np.float32)
 
 
-def test_statistics_of_inputs_and_tables_of_sines_do_not_train() -> None:
+def test_input_statistics_and_sinusoidal_tables_do_not_train() -> None:
     trained, messages = decided(encoder(sines(3, 8)))
 
     assert trained == ["weight", "bias", "gamma"]
@@ -62,7 +62,7 @@ def test_statistics_of_inputs_and_tables_of_sines_do_not_train() -> None:
     assert "table do not (tables of sines" in messages
 
 
-def test_tables_of_rotary_embeddings_and_their_frequencies_do_not_train() -> None:
+def test_rotary_tables_and_frequencies_do_not_train() -> None:
     frequencies = 1 / 100 ** (np.arange(0, 8, 2) / 8)
     angles = np.arange(6)[:, None] * frequencies
     tables = {"cos": np.cos(angles), "sin": np.sin(angles), "inv_freq": frequencies}
@@ -79,7 +79,7 @@ def test_tables_of_rotary_embeddings_and_their_frequencies_do_not_train() -> Non
     assert decided(make(nodes, {"x": (6, 4)}, {"y": (6, 4)}, weights))[0] == ["w"]
 
 
-def test_scales_and_ones_that_an_exporter_wrote_do_not_train() -> None:
+def test_scales_and_ones_written_by_an_exporter_do_not_train() -> None:
     nodes = [
         N("MatMul", ["x", "w"], ["a"]),
         N("Mul", ["a", "scale"], ["b"]),
@@ -94,7 +94,7 @@ def test_scales_and_ones_that_an_exporter_wrote_do_not_train() -> None:
     assert decided(state(model, {"w": "PARAMETER"}))[0] == ["w", "table"]
 
 
-def test_learned_tables_train_and_the_user_may_choose_otherwise() -> None:
+def test_learned_tables_train_unless_the_user_overrides() -> None:
     model = encoder(random(3, 8))
 
     assert decided(model)[0] == ["weight", "bias", "table", "gamma"]
@@ -104,7 +104,7 @@ def test_learned_tables_train_and_the_user_may_choose_otherwise() -> None:
         from_onnx(model, trainable={"nobody": True})
 
 
-def test_what_the_file_says_comes_before_roles() -> None:
+def test_metadata_takes_precedence_over_roles() -> None:
     kinds = {"mean": "PARAMETER", "weight": "PARAMETER", "bias": "BUFFER"}
 
     trained, messages = decided(state(encoder(random(3, 8)), kinds))
@@ -114,7 +114,7 @@ def test_what_the_file_says_comes_before_roles() -> None:
     assert "table do not (no parameters of the exported module" in messages
 
 
-def test_parameters_that_the_exporter_merged_are_named() -> None:
+def test_parameters_merged_by_the_exporter_are_listed() -> None:
     model = state(encoder(random(3, 8)), {"weight": "PARAMETER"})
     listed = "".join(f"p_{n}: PARAMETER target='net.{n}'\n" for n in ("w", "b", "t", "g", "c"))
     key = "pkg.torch.export.ExportedProgram.graph_signature"
@@ -128,7 +128,7 @@ def test_parameters_that_the_exporter_merged_are_named() -> None:
     assert "optimize=False" in messages
 
 
-def test_a_row_that_was_repeated_for_the_batch_is_named() -> None:
+def test_a_row_repeated_for_the_batch_is_reported() -> None:
     token = np.repeat(random(1, 1, 4), 2, 0)
     nodes = [N("Concat", ["onnx::Concat_7", "x"], ["a"], axis=1), N("MatMul", ["a", "w"], ["y"])]
     weights = {"onnx::Concat_7": token, "w": random(4, 4)}
@@ -141,7 +141,9 @@ def test_a_row_that_was_repeated_for_the_batch_is_named() -> None:
 @pytest.mark.parametrize(
     ("names", "trains"), [(("val_1", "val_2"), False), (("in.weight", "in.bias"), True)]
 )
-def test_ones_and_zeros_of_an_exporter_do_not_train(names: tuple[str, str], trains: bool) -> None:
+def test_ones_and_zeros_written_by_an_exporter_do_not_train(
+    names: tuple[str, str], trains: bool
+) -> None:
     nodes = [N("InstanceNormalization", ["x", *names], ["a"]), N("Relu", ["a"], ["y"])]
     weights = dict(zip(names, (np.ones(3, np.float32), np.zeros(3, np.float32)), strict=True))
 
@@ -151,7 +153,7 @@ def test_ones_and_zeros_of_an_exporter_do_not_train(names: tuple[str, str], trai
     assert ("ones and zeros" in messages) is not trains
 
 
-def test_groups_are_normed_by_the_module_own_scale() -> None:
+def test_group_norm_trains_the_modules_own_scale() -> None:
     nodes = [
         N("Reshape", ["x", "groups"], ["a"]),
         N("InstanceNormalization", ["a", "one", "zero"], ["b"]),
@@ -173,7 +175,7 @@ def test_groups_are_normed_by_the_module_own_scale() -> None:
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.5])
-def test_initial_states_train_where_they_were_learned(scale: float) -> None:
+def test_initial_states_train_if_learned(scale: float) -> None:
     nodes = [N("LSTM", ["x", "w", "r", "", "", "h", "h"], ["", "y"], hidden_size=3)]
     weights = {
         "w": random(1, 12, 4),
@@ -187,7 +189,7 @@ def test_initial_states_train_where_they_were_learned(scale: float) -> None:
 
 
 def constants() -> ModelProto:
-    """A net with weights as `Constant` operators, as Paddle's exporter writes them."""
+    """Return a net with weights as `Constant` operators, as Paddle's exporter writes them."""
     numbers = {"fc.w_0": random(4, 8), "fc.b_0": random(8), "half": np.float32([0.5])}
     nodes = [
         *(
@@ -202,7 +204,7 @@ def constants() -> ModelProto:
     return make(nodes, {"x": (2, 4)}, {"y": (2, 8)}, {"shape": np.array([1, 8])})
 
 
-def test_weights_in_constant_operators_train_and_go_back() -> None:
+def test_weights_in_constant_operators_train_and_are_written_back() -> None:
     model, x = constants(), random(2, 4)
     trained, messages = decided(model)
     assert trained == ["fc.w_0", "fc.b_0"]
@@ -219,7 +221,7 @@ def test_weights_in_constant_operators_train_and_go_back() -> None:
     assert decided(model, trainable={"fc.w_0": True})[0] == ["fc.w_0"]
 
 
-def test_running_statistics_and_buffers_in_constant_operators_are_kept_as_such() -> None:
+def test_statistics_and_buffers_in_constant_operators_do_not_train() -> None:
     numbers = {name: np.abs(random(3)) for name in ("scale", "shift", "mean", "variance")}
     nodes = [
         *(N("Constant", [], [n], value=numpy_helper.from_array(x)) for n, x in numbers.items()),

@@ -25,7 +25,7 @@ def typed(
     weights: Arrays | None = None,
     opset: int = 20,
 ) -> ModelProto:
-    """Make a model whose inputs have the examples' types; its output is `y`."""
+    """Build a model whose inputs have the examples' types; its output is `y`."""
     arguments = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
         for name, x in inputs.items()
@@ -37,7 +37,7 @@ def typed(
 
 
 def found_in(model: ModelProto, inputs: Arrays) -> np.ndarray:
-    """Return our result; inputs are cast to the graph's types."""
+    """Return the oracle's result; inputs are cast to the graph's types."""
     graph = from_onnx(model)
     types = {value.name: value.type.dtype.numpy for value in graph.inputs}
     return np.asarray(run(graph, {n: x.astype(types[n]) for n, x in inputs.items()})["y"])
@@ -81,7 +81,7 @@ def test_floats_of_other_sizes_train_as_float32(dtype: type, code: int) -> None:
     ReferenceEvaluator(tuned).run(None, inputs)
 
 
-def test_a_program_takes_halves_and_bytes_as_they_are() -> None:
+def test_a_program_accepts_f16_and_bytes_unchanged() -> None:
     model, inputs = net(np.float16, TensorProto.FLOAT16)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -148,7 +148,7 @@ def test_small_integers_wrap(name: str) -> None:
     np.testing.assert_array_equal(found_in(model, inputs), expected)
 
 
-def test_what_may_reach_numbers_that_no_signed_integer_has_is_refused() -> None:
+def test_possible_overflow_of_signed_integers_is_refused() -> None:
     small = {"x": np.uint64([1, 2])}
     large: Arrays = {"k": np.uint64([2**63, 1])}
     picked = [node("Gather", ["k", "i"], ["y"])]
@@ -161,7 +161,7 @@ def test_what_may_reach_numbers_that_no_signed_integer_has_is_refused() -> None:
             from_onnx(model)
 
 
-def test_what_has_no_meaning_for_small_integers_is_refused() -> None:
+def test_operators_undefined_for_small_integers_are_refused() -> None:
     nodes = [
         node("Constant", [], ["s"], value_floats=[2.0]),
         node("Resize", ["x", "", "s"], ["y"], mode="linear"),
@@ -211,7 +211,7 @@ SEQUENCES: dict[str, list[NodeProto]] = {
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
-def test_sequences_are_known_lists(name: str) -> None:
+def test_sequences_are_resolved_at_import(name: str) -> None:
     inputs = {"x": random(2, 5)}
     places: Arrays = {"last": np.int64(-1), "two": np.int64(2), "zero": np.int64(0)}
     model = typed(SEQUENCES[name], inputs, weights=places)
@@ -271,7 +271,7 @@ def test_a_bag_of_embeddings_loops_over_a_sequence() -> None:
     assert [name for name, param in graph.params.items() if param.trainable] == ["table"]
 
 
-def test_hardmax_of_older_opsets_joins_the_last_dimensions() -> None:
+def test_hardmax_of_older_opsets_flattens_the_last_dimensions() -> None:
     inputs = {"x": random(2, 3, 4)}
     model = typed([node("Hardmax", ["x"], ["y"])], inputs, opset=11)
 
@@ -280,7 +280,7 @@ def test_hardmax_of_older_opsets_joins_the_last_dimensions() -> None:
     np.testing.assert_array_equal(found_in(model, inputs), expected)
 
 
-def test_an_affine_grid_and_what_is_unique_are_known() -> None:
+def test_affine_grid_and_unique_constants() -> None:
     inputs = {"t": random(2, 2, 3)}
     weights: Arrays = {"size": np.int64([2, 3, 6, 7]), "numbers": np.int64([5, 1, 5, 3])}
     nodes = [

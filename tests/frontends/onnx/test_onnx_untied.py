@@ -22,7 +22,7 @@ OTHER = random(8)
 def norms(
     second: tuple[str, str], *identities: tuple[str, str], one: np.ndarray = ONE
 ) -> ModelProto:
-    """Two layer norms; the second one reads the given weights."""
+    """Return a model of two layer norms; the second one reads the weights `second`."""
     nodes = [
         *(helper.make_node("Identity", [base], [name]) for base, name in identities),
         helper.make_node("LayerNormalization", ["x", "a.weight", "a.bias"], ["p"], name="first"),
@@ -47,7 +47,7 @@ def quietly(model: ModelProto, **choices: bool) -> Graph:
         return from_onnx(model, **choices)
 
 
-def test_equal_weights_behind_identity_get_their_names_back() -> None:
+def test_equal_weights_behind_identity_regain_their_names() -> None:
     model = norms(("b.weight", "b.bias"), ("a.weight", "b.weight"), ("a.bias", "b.bias"))
 
     graph = quietly(model)
@@ -56,7 +56,7 @@ def test_equal_weights_behind_identity_get_their_names_back() -> None:
     assert all(param.trainable for param in graph.params.values())
 
 
-def test_equal_weights_of_several_modules_are_taken_apart() -> None:
+def test_equal_weights_of_several_modules_are_separated() -> None:
     model = norms(("a.weight", "a.bias"))
     mark(model.graph.node[0], ["", "a", "layer_norm"], ["Net", "LayerNorm", "aten"])
     mark(model.graph.node[2], ["", "b", "layer_norm_1"], ["Net", "LayerNorm", "aten"])
@@ -64,7 +64,7 @@ def test_equal_weights_of_several_modules_are_taken_apart() -> None:
     assert set(quietly(model).params) == {"a.weight", "a.bias", "b.weight", "b.bias"}
 
 
-def test_a_module_that_is_called_twice_stays_one_and_is_reported() -> None:
+def test_weights_of_a_module_called_twice_stay_shared() -> None:
     model = norms(("a.weight", "a.bias"))
     mark(model.graph.node[0], ["", "a", "layer_norm"], ["Net", "LayerNorm", "aten"])
     mark(model.graph.node[2], ["", "a@1", "layer_norm_1"], ["Net", "LayerNorm", "aten"])
@@ -73,7 +73,7 @@ def test_a_module_that_is_called_twice_stays_one_and_is_reported() -> None:
         assert set(from_onnx(model).params) == {"a.weight", "a.bias"}
 
 
-def test_weights_that_may_be_one_stay_one_and_are_reported() -> None:
+def test_possibly_shared_weights_stay_shared_and_are_reported() -> None:
     with pytest.warns(
         UserWarning, match=r"operators read it: a.weight \(first, second\)"
     ) as caught:
@@ -81,7 +81,7 @@ def test_weights_that_may_be_one_stay_one_and_are_reported() -> None:
     assert len(caught) == 1
 
 
-def test_a_weight_of_several_numbers_stays_one_behind_identity_too() -> None:
+def test_a_nonconstant_weight_stays_shared_behind_identity() -> None:
     model = norms(("b.weight", "b.bias"), ("a.weight", "b.weight"), ("a.bias", "b.bias"), one=OTHER)
 
     with pytest.warns(UserWarning, match=r"operators read it: a.weight \(first, second\);"):
@@ -89,7 +89,7 @@ def test_a_weight_of_several_numbers_stays_one_behind_identity_too() -> None:
 
 
 def mlp() -> ModelProto:
-    """Three linear layers with one shared bias of zeros, as Gemm and as a product plus a sum."""
+    """Return three linear layers with one shared zero bias, as Gemm and as MatMul plus Add."""
     nodes = [
         helper.make_node("Gemm", ["x", "fc1.weight", "fc1.bias"], ["a"]),
         helper.make_node("Tanh", ["a"], ["b"]),
@@ -102,7 +102,7 @@ def mlp() -> ModelProto:
     return make(nodes, {"x": (4, 8)}, {"y": (4, 8)}, {**weights, "fc1.bias": ZERO})
 
 
-def test_biases_beside_other_weights_train_apart_and_go_back_into_the_model() -> None:
+def test_biases_beside_different_weights_train_and_export_separately() -> None:
     graph = from_onnx(mlp(), loss="mse")
     assert set(graph.params) >= {"fc1.bias", "fc2.bias", "last.bias"}
     step = compile_program(graph, Training(optimizer=Sgd()), check=True).entries["train"].graph
@@ -120,7 +120,7 @@ def test_biases_beside_other_weights_train_apart_and_go_back_into_the_model() ->
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_biases_of_one_product_that_is_used_twice_stay_one() -> None:
+def test_biases_of_a_product_used_twice_stay_shared() -> None:
     model = mlp()
     model.graph.node[2].input[1] = "fc1.weight"
 
@@ -128,7 +128,7 @@ def test_biases_of_one_product_that_is_used_twice_stay_one() -> None:
         assert set(from_onnx(model).params) == {"fc1.weight", "fc1.bias", "last", "last.bias"}
 
 
-def test_running_statistics_that_equal_weights_freeze_none_of_them() -> None:
+def test_statistics_shared_with_weights_do_not_freeze_them() -> None:
     one_zero = ["one", "zero", "zero", "one"]
     nodes = [
         helper.make_node("BatchNormalization", ["x", *one_zero], ["a"]),
@@ -148,7 +148,7 @@ def test_running_statistics_that_equal_weights_freeze_none_of_them() -> None:
     }
 
 
-def test_batch_norms_that_an_exporter_folded_are_reported() -> None:
+def test_folded_batch_norms_are_reported() -> None:
     nodes = [helper.make_node("Conv", ["x", "onnx::Conv_12", "onnx::Conv_13"], ["y"])]
     weights = {"onnx::Conv_12": random(4, 3, 1, 1), "onnx::Conv_13": random(4)}
     model = make(nodes, {"x": (1, 3, 2, 2)}, {"y": (1, 4, 2, 2)}, weights)
@@ -157,7 +157,7 @@ def test_batch_norms_that_an_exporter_folded_are_reported() -> None:
         from_onnx(model)
 
 
-def test_batch_norms_that_the_newer_exporter_folded_are_reported() -> None:
+def test_batch_norms_folded_by_the_newer_exporter_are_reported() -> None:
     nodes = [helper.make_node("Conv", ["x", "stem.weight", "stem.bias"], ["y"])]
     classes = ["Net", "torch.nn.modules.batchnorm.BatchNorm2d", "aten.batch_norm.default"]
     mark(nodes[0], ["", "norm", "batch_norm"], classes)

@@ -1,7 +1,7 @@
 """ONNX's 1-D, 2-D and 3-D window operators, and signal operators.
 
 tests/conformance compares most values with ONNX's own test cases. These tests add shapes that
-those omit, and gradients.
+those lack, and gradients.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ def gained(
 
 KERNEL = random(6, 4, 2, 3, 3)
 
-# Positions between elements, away from where the slope changes.
+# Positions between elements, where the gradient does not jump.
 GRID = (2 * np.random.default_rng(0).integers(0, 4, (2, 3, 3, 3, 3)) + 1.8) / (6, 6, 5) - 1
 
 CASES = {
@@ -76,12 +76,12 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_windows_equal_the_reference_and_have_its_slopes(name: str) -> None:
+def test_windows_and_their_gradients_equal_the_reference(name: str) -> None:
     check_slopes(CASES[name])
 
 
 @pytest.mark.parametrize("larger", [False, True])
-def test_maxima_go_back_to_their_places(larger: bool) -> None:
+def test_maxima_are_unpooled_to_their_positions(larger: bool) -> None:
     sizes = (2, 4, 7, 8) if larger else PICTURE
     nodes = [
         helper.make_node("MaxPool", ["x"], ["p", "i"], kernel_shape=[2, 2], strides=[2, 2]),
@@ -93,7 +93,7 @@ def test_maxima_go_back_to_their_places(larger: bool) -> None:
     check(model, {"x": random(*PICTURE, seed=1)})
 
 
-def test_places_in_column_major_order_are_refused() -> None:
+def test_column_major_indices_are_refused() -> None:
     node = helper.make_node("MaxPool", ["x"], ["p", "y"], kernel_shape=[2, 2], storage_order=1)
     outputs = {"p": (2, 4, 5, 5)}
     model = make([node], {"x": PICTURE}, outputs, {}, opset=20)

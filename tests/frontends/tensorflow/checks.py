@@ -54,7 +54,7 @@ def check_training(
     rtol: float = 1e-4,
     factors: Sequence[float] = (1.0,),
 ) -> list[float]:
-    """Train by the whole compiler and our oracle, and by Keras: losses agree within `rtol`.
+    """Train with the whole compiler and our oracle, and with Keras: losses agree within `rtol`.
 
     `restart` starts each of our steps from Keras's weights, for deep nets, whose training amplifies
     rounding. Weights are then compared after each step, otherwise after the last one.
@@ -89,9 +89,9 @@ def check_training(
 def check_compiled_training(
     model: keras.Model, batches: Sequence[Batch], lr: float = 1e-3
 ) -> CompiledModel:
-    """Train in generated C and by Keras, each step from Keras's weights: losses within 1e-4.
+    """Train in generated C and with Keras, each step from Keras's weights: losses within 1e-4.
 
-    Deep nets amplify rounding from step to step, in any implementation.
+    Deep nets amplify rounding from step to step in any implementation.
     """
     loss, optimizer = "sparse_categorical_crossentropy", keras.optimizers.SGD(lr)
     graph = from_tensorflow(model, (batches[0][0],), loss=loss)

@@ -1,4 +1,4 @@
-"""Model files that hold code, write files or decompress hugely: refused before loading."""
+"""Model files that contain code, write files or decompress hugely are refused before loading."""
 
 import json
 import shutil
@@ -56,7 +56,7 @@ class Twice(layers.Layer):
         return x * 2
 
 
-def test_layers_that_the_user_registered_are_loaded(tmp_path: Path) -> None:
+def test_registered_layers_are_loaded(tmp_path: Path) -> None:
     small(Twice()).save(tmp_path / "model.keras")
     small(layers.Activation("silu"), layers.GaussianNoise(0.1)).save(tmp_path / "other.keras")
     x = keras.Input((4,))
@@ -116,7 +116,7 @@ CONFIGS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_description_names_keras_layers_alone(name: str, tmp_path: Path) -> None:
+def test_a_config_may_name_only_keras_layers(name: str, tmp_path: Path) -> None:
     change, words = CONFIGS[name]
     small().save(tmp_path / "model.keras")
     rewrite(tmp_path / "model.keras", change)
@@ -125,9 +125,7 @@ def test_a_description_names_keras_layers_alone(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("function", ["io.write_file", "nn.os.system", "py_function", "__doc__.x"])
-def test_a_file_of_keras_2_calls_nothing_that_does_more_than_compute(
-    function: str, tmp_path: Path
-) -> None:
+def test_a_keras_2_file_calls_only_functions_that_compute(function: str, tmp_path: Path) -> None:
     path = Path(shutil.copy(Path(__file__).parent / "keras2/net.keras", tmp_path))
     with zipfile.ZipFile(path) as archive:
         config = archive.read("config.json").decode()
@@ -141,7 +139,7 @@ def test_a_file_of_keras_2_calls_nothing_that_does_more_than_compute(
         load(path)
 
 
-def test_archives_stay_inside_and_small(tmp_path: Path) -> None:
+def test_archives_stay_inside_their_folder_and_small(tmp_path: Path) -> None:
     path = tmp_path / "model.keras"
     small().save(path)
     rewrite(path, lambda config: None, **{"../outside": b""})
@@ -178,7 +176,7 @@ def vast(file: h5py.File) -> None:
     ],
 )
 @pytest.mark.parametrize("suffix", ["h5", "keras"])
-def test_weights_lie_in_their_file(
+def test_weights_outside_their_file_are_refused(
     change: Callable[[h5py.File], None], words: str, suffix: str, tmp_path: Path
 ) -> None:
     path = tmp_path / f"model.{suffix}"
@@ -302,7 +300,7 @@ def is_older(graph: Any) -> None:
         ),
     ],
 )
-def test_only_what_computes_is_loaded(
+def test_only_functions_that_compute_are_loaded(
     change: Callable[[Any], object], words: str, tmp_path: Path
 ) -> None:
     assert words in refusal(edited(saved(tmp_path / "model", Module()), change))

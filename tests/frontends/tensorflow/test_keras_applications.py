@@ -40,7 +40,7 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
         0.5, 0.3, 32, weights=None, input_shape=SHAPE, classes=CLASSES
     ),
 }
-"""Reduced models: ResNet50 and EfficientNetB0 repeat equal blocks, so two of a kind suffice."""
+"""Reduced models: ResNet50 and EfficientNetB0 repeat equal blocks, so two of each kind suffice."""
 
 
 def calm(model: keras.Model) -> keras.Model:
@@ -82,7 +82,7 @@ def test_application_trains_as_in_keras(name: str) -> None:
     )
 
 
-def test_prediction_is_what_keras_computes_when_not_training() -> None:
+def test_prediction_equals_keras_inference() -> None:
     model = keras.Sequential(
         [
             keras.Input((8, 8, 3)),
@@ -107,7 +107,7 @@ def test_prediction_is_what_keras_computes_when_not_training() -> None:
     np.testing.assert_allclose(found, model(batches[0][0], training=False), rtol=1e-4, atol=1e-5)
 
 
-def test_pictures_stay_as_they_lie() -> None:
+def test_pictures_are_not_transposed() -> None:
     graph = from_tensorflow(MODELS["MobileNetV2"](), pictures(4, 32, CLASSES)[0][:1])
 
     assert not any(node.op == "transpose" for node in graph.nodes)

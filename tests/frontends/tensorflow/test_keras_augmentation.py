@@ -1,4 +1,4 @@
-"""Keras's augmentation layers: the range of their effects on pictures, and exact properties."""
+"""Keras's augmentation layers: the range of their effects, and exact properties."""
 
 from collections.abc import Callable
 
@@ -59,7 +59,7 @@ AUGMENTATIONS: dict[str, Callable[[], keras.layers.Layer]] = {
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_pictures_are_changed_in_training_alone(name: str) -> None:
+def test_pictures_change_only_in_training(name: str) -> None:
     model = keras.Sequential([keras.Input((8, 8, 3), batch_size=2), AUGMENTATIONS[name]()])
     x = pictures(2, 8, 8, 3)
 
@@ -75,7 +75,7 @@ def one_layer(x: np.ndarray, layer: keras.layers.Layer) -> keras.Model:
     return keras.Sequential([keras.Input(x.shape[1:], batch_size=len(x)), layer])
 
 
-def test_crops_are_windows_of_the_picture_and_all_of_them_are_drawn() -> None:
+def test_crops_are_windows_and_every_window_is_drawn() -> None:
     x = pictures(1, 5, 4, 2)
     windows = {(r, c): x[:, r : r + 3, c : c + 3] for r in range(3) for c in range(2)}
 
@@ -104,7 +104,7 @@ def test_mixed_pictures_lie_between_two_of_the_batch() -> None:
 
 
 class Mixed(keras.Model):
-    """Mixes pictures and labels, which arrive in one mapping; returns its own loss."""
+    """Mixes pictures and labels, passed as one mapping; returns its own loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Mixed(keras.Model):
         return {"loss": tf.reduce_mean(loss), **mixed}
 
 
-def test_labels_are_mixed_as_their_pictures_are() -> None:
+def test_labels_are_mixed_like_their_pictures() -> None:
     eye = np.eye(3, dtype=np.float32)
     rows = {"images": eye.reshape(3, 3, 1, 1), "labels": eye}
     model = Mixed()
@@ -152,7 +152,7 @@ EXACT: dict[str, Callable[[], keras.layers.Layer]] = {
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_layers_that_leave_nothing_to_chance_equal_keras(name: str) -> None:
+def test_deterministic_layers_equal_keras(name: str) -> None:
     model, x = Called(EXACT[name]()), pictures(2, 8, 8, 3)
 
     np.testing.assert_allclose(
@@ -160,7 +160,7 @@ def test_layers_that_leave_nothing_to_chance_equal_keras(name: str) -> None:
     )
 
 
-def test_a_kernel_whose_size_is_drawn_is_refused_by_name() -> None:
+def test_a_kernel_of_random_size_is_refused_by_name() -> None:
     x = pictures(2, 8, 8, 3)
     with pytest.raises(ImportModelError, match=r"Range in .*random_elastic.* shape of its result"):
         from_tensorflow(one_layer(x, layers.RandomElasticTransform()), (x,), training=True)

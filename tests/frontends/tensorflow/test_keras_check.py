@@ -34,7 +34,7 @@ def small() -> tuple[keras.Model, tuple[np.ndarray]]:
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "mse", keras.losses.Huber()])
-def test_a_right_step_passes_and_leaves_the_model_as_it_was(loss: Any) -> None:
+def test_a_correct_step_passes_and_leaves_the_model_unchanged(loss: Any) -> None:
     model, inputs = small()
     before = model.get_weights()
     pockengine.compile(model, inputs, loss=loss, check=True)
@@ -54,7 +54,7 @@ NOISE: dict[str, tuple[Callable[[], layers.Layer], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", NOISE)
-def test_noise_is_off_on_both_sides_and_comes_back(name: str) -> None:
+def test_noise_is_disabled_on_both_sides_and_restored(name: str) -> None:
     make, shape = NOISE[name]
     model = keras.Sequential([keras.Input(shape), make(), layers.Flatten(), layers.Dense(5)])
     x = np.random.default_rng(0).standard_normal((4, *shape)).astype(np.float32)
@@ -66,7 +66,7 @@ def test_noise_is_off_on_both_sides_and_comes_back(name: str) -> None:
     assert "seed" in {value.name for value in compiled.graph.inputs}
 
 
-def test_drawn_pictures_are_compared_with_the_oracle() -> None:
+def test_random_augmentation_is_compared_with_the_oracle() -> None:
     model = keras.Sequential(
         [keras.Input((8, 8, 3), batch_size=2), layers.RandomFlip(), layers.Conv2D(4, 3)]
     )
@@ -75,7 +75,7 @@ def test_drawn_pictures_are_compared_with_the_oracle() -> None:
         pockengine.compile(model, (x,), loss="mse", check=True)
 
 
-def test_a_wrong_import_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_import_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(RULES, "Tanh", RULES["Sigmoid"])
     model, inputs = small()
     with pytest.raises(CheckError, match=r"small: the .* is wrong .* of TensorFlow by"):
@@ -93,7 +93,7 @@ class Centred(keras.Model):
         return self.dense(x if training else x - 0.5)
 
 
-def test_a_model_with_another_prediction_in_inference_is_named() -> None:
+def test_a_model_with_another_prediction_in_inference_is_reported() -> None:
     x = np.random.default_rng(0).random((8, 6), np.float32)
     with pytest.raises(CheckError, match="centred: output 'output' in evaluation mode is wrong"):
         pockengine.compile(Centred(), (x,), loss="cross_entropy", check=True)

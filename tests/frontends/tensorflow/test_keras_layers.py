@@ -60,7 +60,7 @@ def test_a_net_of_volumes_trains_in_c_as_in_keras() -> None:
     pockengine.compile(model, (random(2, *VOLUME),), loss="mse", check=True)
 
 
-def test_numbers_are_sorted_into_bins() -> None:
+def test_values_are_discretized_into_bins() -> None:
     model = keras.Sequential([keras.Input((6,)), layers.Discretization([-0.5, 0.0, 1.0])])
     x = random(2, 6)
 
@@ -74,7 +74,7 @@ NOISE: dict[str, tuple[Callable[[], keras.layers.Layer], float]] = {
 
 
 @pytest.mark.parametrize("name", NOISE)
-def test_noise_has_its_size_in_training_and_is_absent_elsewhere(name: str) -> None:
+def test_noise_has_its_deviation_in_training_and_is_absent_in_inference(name: str) -> None:
     layer, deviation = NOISE[name]
     model, x = keras.Sequential([keras.Input((1000,)), layer()]), np.ones((2, 1000), np.float32)
 

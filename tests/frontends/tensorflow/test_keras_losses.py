@@ -37,7 +37,7 @@ LOSSES: dict[str, tuple[bool, Any]] = {
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_the_sum_and_its_gradients_are_those_of_keras(name: str) -> None:
+def test_the_sum_and_its_gradients_equal_keras(name: str) -> None:
     named, loss = LOSSES[name]
     pockengine.compile(two_heads(named=named), (X,), loss=loss, check=True)
 
@@ -58,7 +58,7 @@ def test_targets_are_named_after_their_outputs() -> None:
         (["mse", "hinges"], "unknown loss 'hinges'"),
     ],
 )
-def test_losses_that_do_not_fit_are_refused(loss: Any, words: str) -> None:
+def test_losses_that_do_not_match_the_outputs_are_refused(loss: Any, words: str) -> None:
     with pytest.raises(ImportModelError, match=words):
         from_tensorflow(two_heads(), (X,), loss=loss)
 
@@ -99,11 +99,11 @@ CTC: dict[str, Ctc] = {
 
 
 @pytest.mark.parametrize("name", CTC)
-def test_ctc_losses_and_their_gradients_are_those_of_tensorflow(name: str) -> None:
+def test_ctc_losses_and_their_gradients_equal_tensorflow(name: str) -> None:
     pockengine.compile(Spoken(CTC[name]), (FRAMES, SPOKEN), check=True)
 
 
-def test_a_ctc_loss_that_trains_nothing_is_tensorflows() -> None:
+def test_a_ctc_loss_without_trained_params_equals_tensorflow() -> None:
     def judge(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         return tf.nn.ctc_loss(labels, logits, [3, 2], [7, 7], logits_time_major=False)
 
@@ -113,7 +113,7 @@ def test_a_ctc_loss_that_trains_nothing_is_tensorflows() -> None:
     np.testing.assert_allclose(found, judge(tf.constant(FRAMES), tf.constant(SPOKEN)), rtol=1e-5)
 
 
-def test_keras_loss_of_ctc_has_labels_for_every_frame() -> None:
+def test_keras_ctc_loss_takes_a_label_per_frame() -> None:
     model = keras.Sequential([keras.Input((7, 6), batch_size=2), keras.layers.Dense(5)])
     graph = from_tensorflow(model, (FRAMES,), loss=keras.losses.CTC())
     labels = np.pad(SPOKEN, ((0, 0), (0, 4))).astype(np.int64)
@@ -124,7 +124,7 @@ def test_keras_loss_of_ctc_has_labels_for_every_frame() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_labels_of_ctc_that_are_sparse_are_refused() -> None:
+def test_sparse_ctc_labels_are_refused() -> None:
     def judge(logits: tf.Tensor) -> tf.Tensor:
         labels = tf.sparse.from_dense([[1, 2], [3, 0]])
         logits = tf.transpose(logits, [1, 0, 2])

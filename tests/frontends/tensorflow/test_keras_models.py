@@ -103,7 +103,7 @@ def test_layer_norms_and_losses_are_single_ops() -> None:
     assert count("rsqrt") == count("reduce_sum") == 0
 
 
-def test_names_are_those_of_keras() -> None:
+def test_names_equal_keras_names() -> None:
     model = Encoder()
     graph = from_tensorflow(model, (tokens(7, 30)[0][0],))
 
@@ -129,7 +129,7 @@ def test_inputs_and_outputs_by_name() -> None:
     assert [value.name for value in listed.inputs] == ["left", "right"]
 
 
-def test_a_single_input_has_the_name_that_the_example_gives() -> None:
+def test_a_single_input_is_named_by_the_example() -> None:
     inputs = keras.Input((4,))
     model = keras.Model(inputs, layers.Dense(3)(inputs))
 
@@ -158,7 +158,7 @@ FUNCTIONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_function_computes_what_tensorflow_computes(name: str) -> None:
+def test_function_equals_tensorflow(name: str) -> None:
     check_forward(FUNCTIONS[name], random(2, 4, 3))
 
 
@@ -185,7 +185,7 @@ LAYERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_layer_computes_what_keras_computes(name: str) -> None:
+def test_layer_equals_keras(name: str) -> None:
     model = keras.Sequential([keras.Input((8, 5, 3)), LAYERS[name]()])
 
     check_forward(model, random(2, 8, 5, 3))
@@ -206,7 +206,7 @@ class Scaler(tf.Module):
         return tf.reduce_sum(x * self.scale + self.peak)
 
 
-def test_states_of_a_module_are_written() -> None:
+def test_module_states_are_updated() -> None:
     module, x = Scaler(), random(4, 3)
     graph = from_tensorflow(module, (x,))
     params = {name: param.data.copy() for name, param in graph.params.items()}
@@ -222,7 +222,7 @@ def test_states_of_a_module_are_written() -> None:
     np.testing.assert_array_equal(params["peak"], module.peak.numpy())
 
 
-def test_norms_and_softmax_by_hand_are_single_ops() -> None:
+def test_handwritten_norms_and_softmax_are_single_ops() -> None:
     def by_hand(x: Any) -> Any:
         y = x * tf.math.rsqrt(tf.reduce_mean(tf.square(x), axis=-1, keepdims=True) + 1e-6)
         shares = tf.exp(y - tf.reduce_max(y, axis=-1, keepdims=True))
@@ -233,7 +233,7 @@ def test_norms_and_softmax_by_hand_are_single_ops() -> None:
     assert [node.op for node in graph.nodes] == ["rms_norm", "softmax"]
 
 
-def test_a_norm_by_statistics_without_elements_is_of_the_batch() -> None:
+def test_a_norm_with_empty_statistics_uses_the_batch() -> None:
     # as Keras 2's LayerNormalization calls it
     def norm(x: Any) -> Any:
         ones, zeros, none = tf.ones([6]), tf.zeros([6]), tf.constant([], tf.float32)
@@ -252,7 +252,7 @@ def test_dilated_convolution_is_one_op() -> None:
     assert graph.nodes[0].attrs["dilation"] == (2, 2)
 
 
-def test_weights_go_back_as_they_came() -> None:
+def test_weights_round_trip_unchanged() -> None:
     model = keras.Sequential(
         [keras.Input((8, 8, 3)), layers.DepthwiseConv2D(3), layers.Flatten(), layers.Dense(2)]
     )
@@ -272,7 +272,7 @@ def test_weights_go_back_as_they_came() -> None:
         load_weights(model, {model.variables[-1].path: np.zeros(5, np.float32)})
 
 
-def test_what_is_of_tensorflow_is_reported() -> None:
+def test_tensorflow_models_are_recognised() -> None:
     assert is_tensorflow(recurrent())
     assert is_tensorflow(layers.Dense(2))
     assert is_tensorflow(tf.function(lambda x: x))
@@ -281,5 +281,5 @@ def test_what_is_of_tensorflow_is_reported() -> None:
     assert not is_tensorflow(np.zeros(3))
 
 
-def test_a_scalar_is_no_batch_norm() -> None:
+def test_a_scalar_variance_is_not_a_batch_norm() -> None:
     check_forward(lambda x: tf.nn.gelu(ops.var(x)), random(3))

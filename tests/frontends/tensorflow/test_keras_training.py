@@ -66,7 +66,7 @@ def test_cnn_follows_keras() -> None:
     check_training(cnn(), pictures(6, 16, 5))
 
 
-def test_frozen_layers_stay_as_they_are() -> None:
+def test_frozen_layers_do_not_change() -> None:
     model = cnn()
     model.get_layer("conv1").trainable = False
     model.get_layer("bn1").trainable = False  # Keras then uses the running statistics
@@ -77,7 +77,7 @@ def test_frozen_layers_stay_as_they_are() -> None:
 
 
 FACTORS = (1.0, 0.1, 0.1, 2.0, 1.0, 0.5, 0.01, 1.5, 1.0, 0.3, 0.7, 1.0)
-"""Learning rate of each step, relative to the optimizer's, as a schedule gives."""
+"""Learning rate of each step relative to the optimizer's, as from a schedule."""
 
 OPTIMIZERS = {
     "SGD": optimizers.SGD(0.05, weight_decay=0.01),
@@ -103,7 +103,7 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimizer_means_what_keras_means(name: str) -> None:
+def test_optimizer_equals_keras(name: str) -> None:
     loss = losses.SparseCategoricalCrossentropy(from_logits=True)
 
     check_training(dense(), rows(), loss, OPTIMIZERS[name], factors=FACTORS)
@@ -128,7 +128,7 @@ LOSSES: dict[str, tuple[Any, str, str]] = {
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_loss_means_what_keras_means(name: str) -> None:
+def test_loss_equals_keras(name: str) -> None:
     loss, target, activation = LOSSES[name]
     model = keras.Sequential([dense(), layers.Activation(activation)])
 
@@ -143,7 +143,7 @@ def test_cross_entropy_is_one_op_from_logits_and_from_probabilities() -> None:
     assert [node.op for node in logits.nodes] == [node.op for node in ours.nodes]
 
 
-def test_batch_norm_and_dropout_are_known_as_such() -> None:
+def test_batch_norm_and_dropout_are_recognised() -> None:
     model = keras.Sequential(
         [
             keras.Input((8, 8, 3)),
@@ -177,7 +177,7 @@ def test_unsupported_optimizer_settings_are_reported(
         to_optimizer(optimizer)
 
 
-def test_unknown_losses_are_refused_and_probabilities_are_not_taken_for_logits() -> None:
+def test_unknown_losses_and_probabilities_as_logits_are_refused() -> None:
     x = pictures(2, 16, 5)[0][0]
     model, target = cnn(), np.array([3] * len(x))
     graph = from_tensorflow(model, (x,), loss="cross_entropy")

@@ -69,7 +69,7 @@ def test_bias_only_trains_the_biases_and_the_head(
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "keras_optimizer"),
     [
         ("sgd", optimizers.SGD()),
         ("adam", optimizers.Adam()),
@@ -82,11 +82,11 @@ def test_bias_only_trains_the_biases_and_the_head(
         ("nadam", optimizers.Nadam()),
     ],
 )
-def test_name_of_an_optimizer_is_keras_own(name: str, meant: keras.Optimizer) -> None:
-    assert source(WORDS, layers.Flatten()).optimizer(name) == to_optimizer(meant)
+def test_optimizer_names_mean_keras_optimizers(name: str, keras_optimizer: keras.Optimizer) -> None:
+    assert source(WORDS, layers.Flatten()).optimizer(name) == to_optimizer(keras_optimizer)
 
 
-def test_name_that_keras_does_not_have_is_ours() -> None:
+def test_names_unknown_to_keras_are_pockengines() -> None:
     assert source(WORDS, layers.Flatten()).optimizer("RAdam") == RAdam()
 
 
@@ -102,7 +102,7 @@ def test_name_without_an_equivalent_is_an_error(name: str, words: str) -> None:
 STEPS = 12
 
 
-def test_a_schedule_of_keras_is_the_rate() -> None:
+def test_a_keras_schedule_sets_the_rate() -> None:
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((6,), batch_size=4), layers.Dense(3)])
     schedule = optimizers.schedules.CosineDecay(0.01, STEPS, warmup_target=0.1, warmup_steps=4)

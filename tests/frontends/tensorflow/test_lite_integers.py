@@ -112,19 +112,19 @@ def check_file(path: Path) -> None:
         np.testing.assert_array_equal(integers, reference.get_tensor(number), tensor.name)
 
 
-def test_every_tensor_is_the_interpreters(net: Path) -> None:
+def test_every_tensor_equals_the_interpreter(net: Path) -> None:
     check_file(net)
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_published_files_are_the_interpreters(name: str) -> None:
+def test_published_files_equal_the_interpreter(name: str) -> None:
     path = Path(os.environ.get("POCKENGINE_DATA", "")) / "weights" / f"{name}.tflite"
     if not path.is_file():
         pytest.skip("needs weights of POCKENGINE_DATA")
     check_file(path)
 
 
-def test_an_int8_file_trains_in_its_integers(net: Path) -> None:
+def test_an_int8_file_trains_in_int8(net: Path) -> None:
     rng = np.random.default_rng(2)
     x = rng.integers(-128, 128, (4, 8, 8, 3)).astype(np.int8)
     compiled = pockengine.compile(
@@ -141,7 +141,7 @@ def test_an_int8_file_trains_in_its_integers(net: Path) -> None:
     assert {param.value.dtype.value for param in weights} == {"i8"}
 
 
-def test_what_carries_no_integers_is_refused(tmp_path: Path) -> None:
+def test_models_without_int8_weights_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "float.tflite"
     path.write_bytes(tf.lite.TFLiteConverter.from_keras_model(small_net()).convert())
     x = np.zeros((1, 8, 8, 3), np.float32)
@@ -180,13 +180,13 @@ def tensor(**changes: Any) -> FileTensor:
         ({"zero": np.int64([-(1 << 40), 0, 0])}, "a zero point beyond INT8"),
     ],
 )
-def test_scales_that_no_tensor_can_have_are_refused(changes: dict[str, Any], fault: str) -> None:
+def test_invalid_scales_are_refused(changes: dict[str, Any], fault: str) -> None:
     tensor().check()
     with pytest.raises(ImportModelError, match=f"tensor 'w' .*{fault}"):
         tensor(**changes).check()
 
 
-def test_numbers_beyond_f32_are_refused() -> None:
+def test_values_beyond_f32_are_refused() -> None:
     assert tensor().real()[0].tolist() == pytest.approx([10, 20, 0])
     with pytest.raises(ImportModelError, match="'w' holds numbers beyond f32"):
         tensor(scale=np.full(3, 3e38, np.float32)).real()

@@ -46,7 +46,7 @@ def sparse_halves(converter: Converter) -> None:
     converter.optimizations = [*converter.optimizations, tf.lite.Optimize.EXPERIMENTAL_SPARSITY]
 
 
-def nothing(converter: Converter) -> None:
+def unchanged(converter: Converter) -> None:
     pass
 
 
@@ -58,7 +58,7 @@ def net(shape: tuple[int, ...], *layers: Any, batch: int | None = None) -> keras
     return model
 
 
-def converted(path: Path, model: Any, option: Callable[[Converter], None] = nothing) -> Path:
+def converted(path: Path, model: Any, option: Callable[[Converter], None] = unchanged) -> Path:
     converter = tf.lite.TFLiteConverter.from_keras_model(model)
     option(converter)
     path.write_bytes(converter.convert())
@@ -105,7 +105,7 @@ SHAPED = {
 
 
 @pytest.mark.parametrize("name", SHAPED)
-def test_a_file_of_an_open_batch_trains_as_keras(name: str, tmp_path: Path) -> None:
+def test_a_file_with_an_open_batch_trains_as_in_keras(name: str, tmp_path: Path) -> None:
     shape, layers = SHAPED[name]
     model = net(shape, *(layer.__class__.from_config(layer.get_config()) for layer in layers))
     path = converted(tmp_path / "net.tflite", model)
@@ -115,7 +115,7 @@ def test_a_file_of_an_open_batch_trains_as_keras(name: str, tmp_path: Path) -> N
     check_step(path, numbers(3, *shape), model)
 
 
-def test_halves_are_params_of_the_weights_names(tmp_path: Path) -> None:
+def test_f16_weights_are_params_under_their_names(tmp_path: Path) -> None:
     model = net((8, 8, 3), L.Conv2D(4, 3, activation="relu"), L.Flatten(), L.Dense(3))
     for variable in model.trainable_variables:
         variable.assign(np.asarray(variable).astype(np.float16))
@@ -153,7 +153,7 @@ RECURRENT = {
 
 
 @pytest.mark.parametrize("name", RECURRENT)
-def test_a_loop_is_unrolled_and_its_weights_are_one(name: str, tmp_path: Path) -> None:
+def test_a_loop_is_unrolled_with_shared_weights(name: str, tmp_path: Path) -> None:
     model = net((5, 4), *RECURRENT[name](), L.Dense(3), batch=1)
     path = converted(tmp_path / "net.tflite", model)
 
@@ -171,14 +171,14 @@ class Branch(keras.layers.Layer):
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_branch_that_data_choose(sign: int, tmp_path: Path) -> None:
+def test_a_data_dependent_branch(sign: int, tmp_path: Path) -> None:
     model = net((4,), Branch(), L.Dense(3), batch=2)
 
     check_step(converted(tmp_path / "n.tflite", model), sign * np.ones((2, 4), np.float32), model)
 
 
 @pytest.mark.parametrize("part", ["slice", "reshape", "larger"])
-def test_rows_of_a_fixed_batch_are_those_of_a_larger_one(part: str, tmp_path: Path) -> None:
+def test_a_fixed_batch_of_one_imports_with_a_larger_batch(part: str, tmp_path: Path) -> None:
     x = keras.Input((6, 4), batch_size=1)
     parts = {"slice": lambda x: x[:, 1:4, ::2], "reshape": L.Reshape((-1, 3))}
     model = keras.Model(x, L.Dense(3)(parts.get(part, L.UpSampling1D())(x)))
@@ -190,7 +190,7 @@ def test_rows_of_a_fixed_batch_are_those_of_a_larger_one(part: str, tmp_path: Pa
     assert relative_error(next(iter(found.values())), expected) <= 1e-5
 
 
-def test_media_pipes_transposed_convolution_with_a_bias(tmp_path: Path) -> None:
+def test_mediapipe_transposed_convolution_with_a_bias(tmp_path: Path) -> None:
     model = net((4, 4, 2), L.Conv2DTranspose(3, 3, strides=2, padding="same"), batch=1)
     path = converted(tmp_path / "net.tflite", model)
     file = schema.ModelT.InitFromObj(schema.Model.GetRootAs(path.read_bytes(), 0))
@@ -220,7 +220,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_cross_entropy_of_what_a_model_ends_in(end: str, tmp_path: Path) -> None:
+def test_cross_entropy_of_each_final_layer(end: str, tmp_path: Path) -> None:
     model = net((5,), *(layer.__class__.from_config(layer.get_config()) for layer in ENDS[end]))
     x, labels = numbers(3, 5), np.array([0, 3, 1])
     y = np.asarray(model(x)).astype(np.float64)
@@ -236,7 +236,7 @@ def test_cross_entropy_of_what_a_model_ends_in(end: str, tmp_path: Path) -> None
         np.testing.assert_allclose(loss, expected, rtol=1e-4, err_msg=str(source))
 
 
-def test_sigmoids_are_no_classes_of_cross_entropy(tmp_path: Path) -> None:
+def test_sigmoids_are_refused_for_cross_entropy(tmp_path: Path) -> None:
     model = net((5,), L.Dense(4, activation="sigmoid"))
     path = converted(tmp_path / "net.tflite", model)
 
@@ -245,7 +245,9 @@ def test_sigmoids_are_no_classes_of_cross_entropy(tmp_path: Path) -> None:
             from_tensorflow(source, (numbers(3, 5),), loss="cross_entropy")
 
 
-def test_our_bug_is_not_reported_as_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_bugs_are_not_reported_as_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = converted(tmp_path / "net.tflite", net((4, 4, 2), L.Conv2D(3, 2)))
     monkeypatch.setattr(ops, "permute", None)
 
@@ -266,7 +268,7 @@ def test_statistics_of_a_normalization_do_not_train(tmp_path: Path) -> None:
     assert sum(param.trainable for param in graph.params.values()) >= 2
 
 
-def test_what_trains_is_named(tmp_path: Path) -> None:
+def test_trained_weights_are_reported(tmp_path: Path) -> None:
     head = L.Dense(2, bias_initializer="ones")
     model = keras.Sequential([keras.Input((4, 4, 3)), L.Conv2D(4, 3), L.Flatten(), head])
     path = converted(tmp_path / "net.tflite", model)

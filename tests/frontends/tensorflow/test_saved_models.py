@@ -49,7 +49,7 @@ def first_output(graph: Graph, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", ["model.keras", "model.h5", "exported"])
-def test_saved_keras_model_computes_the_same(kind: str, tmp_path: Path) -> None:
+def test_saved_keras_model_has_equal_outputs(kind: str, tmp_path: Path) -> None:
     model, path = cnn(), tmp_path / kind
     model.export(path, verbose=False) if kind == "exported" else model.save(path)
 
@@ -66,7 +66,7 @@ KERAS2 = Path(__file__).parent / "keras2"
 
 
 @pytest.mark.parametrize("name", ["net.keras", "net.h5"])
-def test_a_file_of_keras_2_trains_as_there(name: str) -> None:
+def test_a_keras_2_file_trains_as_in_keras_2(name: str) -> None:
     opened = open_file(KERAS2 / name)
     with np.load(KERAS2 / "steps.npz") as weights:
         data = {key: weights[key] for key in weights}
@@ -91,7 +91,7 @@ def message(**fields: bytes) -> bytes:
     return written
 
 
-# Keras 2.15's encoding: objects of a path (3) and JSON (5).
+# Keras 2.15's encoding: objects with a path (3) and JSON (5).
 TRAINED_BY = {
     "one": ('"loss": "mse"', {"b": "mse", "a": "mse"}),
     "of each output": (
@@ -104,7 +104,7 @@ TRAINED_BY = {
 
 
 @pytest.mark.parametrize("name", TRAINED_BY)
-def test_a_saved_model_of_keras_2_says_its_loss(name: str, tmp_path: Path) -> None:
+def test_the_loss_of_a_keras_2_saved_model_is_read(name: str, tmp_path: Path) -> None:
     module = tf.Module()
     module.kernel = tf.Variable(np.ones((8, 3), np.float32), name="kernel")
     module.call = tf.function(
@@ -134,7 +134,7 @@ def test_a_saved_model_of_keras_2_says_its_loss(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["net.keras", "net.h5"])
-def test_a_sequential_file_says_its_loss(name: str, tmp_path: Path) -> None:
+def test_the_loss_of_a_sequential_file_is_read(name: str, tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((4,)), layers.Dense(2)])
     model.compile("sgd", "mse")
     model.save(tmp_path / name)
@@ -142,7 +142,7 @@ def test_a_sequential_file_says_its_loss(name: str, tmp_path: Path) -> None:
     assert open_file(tmp_path / name).loss == "mse"
 
 
-def test_every_function_that_a_file_may_call_exists() -> None:
+def test_every_allowed_function_exists() -> None:
     names = {f"{folder}.{name}" for folder, name in zip(FOLDERS, ["qr", "exp", "elu"], strict=True)}
     assert all(callable(Operator(name).function) for name in {*names, *BASIC})
 
@@ -169,7 +169,7 @@ def test_saved_model_of_a_module_trains(tmp_path: Path) -> None:
     np.testing.assert_allclose(params["weight"], 1 - 0.1 * 2 * 4 * 2 / 6, rtol=1e-6)
 
 
-def test_a_loss_of_a_loop_that_leaves_the_rows_open(tmp_path: Path) -> None:
+def test_a_loss_on_a_loop_with_open_rows(tmp_path: Path) -> None:
     """Recurrent layers of Keras 2 have such loops in SavedModels."""
 
     class Recurrent(tf.Module):
@@ -282,7 +282,7 @@ def interpret(data: bytes, x: np.ndarray) -> np.ndarray:
     return np.stack(results)
 
 
-def test_tflite_model_computes_the_same_and_trains(tmp_path: Path) -> None:
+def test_tflite_model_has_equal_outputs_and_trains(tmp_path: Path) -> None:
     (tmp_path / "model.tflite").write_bytes(lite())
 
     graph = from_tensorflow(tmp_path / "model.tflite", (X,))
@@ -297,7 +297,7 @@ def test_tflite_model_computes_the_same_and_trains(tmp_path: Path) -> None:
     assert shapes == {(4, 3, 3, 3), (4,), (1, 3, 3, 4), (4, 4), (3, 4)}  # as in the file
 
 
-def test_quantised_tflite_model_is_imported_as_real_numbers(tmp_path: Path) -> None:
+def test_quantised_tflite_model_is_imported_as_floats(tmp_path: Path) -> None:
     data = lite(quantised=True)
     (tmp_path / "model.tflite").write_bytes(data)
 
@@ -316,7 +316,7 @@ def test_quantised_tflite_model_is_imported_as_real_numbers(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("place", ["number", "operand", "options"])
-def test_tflite_numbers_that_lead_nowhere_are_errors(place: str, tmp_path: Path) -> None:
+def test_tflite_offsets_out_of_range_are_errors(place: str, tmp_path: Path) -> None:
     data = bytearray(lite())
     graph = schema.Model.GetRootAs(data, 0).Subgraphs(0)
     operator = graph.Operators(0)
@@ -375,10 +375,10 @@ def test_mlperf_tiny_model_imports(name: str) -> None:
         assert abs(float(found.sum()) - 1) < 1e-3  # class probabilities
 
 
-def test_a_saved_model_with_an_optimizer_of_another_keras(tmp_path: Path) -> None:
+def test_a_saved_model_with_an_unknown_optimizer(tmp_path: Path) -> None:
     module = tf.Module()
     module.kernel = tf.Variable(np.ones((12, 3), np.float32), name="kernel")
-    # like Keras 2's optimizers: of a class that the loader does not know, with states
+    # like Keras 2's optimizers: a class unknown to the loader, with states
     module.optimizer = tf.compat.v1.train.MomentumOptimizer(0.1, 0.9)
     module.optimizer.apply_gradients([(tf.ones((12, 3)), module.kernel)])
     module.call = tf.function(

@@ -1,4 +1,4 @@
-"""Import errors: all problems of a model at once, in the user's terms, with their lines."""
+"""Import errors list all problems of a model, in the user's terms, with their lines."""
 
 import re
 from typing import Any
@@ -24,7 +24,7 @@ class Decider(keras.Model):
 
 
 class Gamma(layers.Layer):
-    """A layer of operators that we do not support."""
+    """A layer of unsupported operators."""
 
     def call(self, x: Any) -> Any:
         return tf.raw_ops.BesselJ0(x=x) + tf.raw_ops.BesselJ1(x=x)
@@ -107,14 +107,14 @@ ERRORS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_error_says_what_and_where(name: str) -> None:
+def test_error_names_the_problem_and_its_line(name: str) -> None:
     function, message = ERRORS[name]
 
     with pytest.raises(ImportModelError, match=message):
         from_tensorflow(function, (X,))
 
 
-def test_what_our_own_code_raises_is_not_the_models_fault() -> None:
+def test_our_own_exceptions_are_not_blamed_on_the_model() -> None:
     words = rf"TensorFlow traced rotates: TypeError: .* with .*keras {keras.__version__}"
 
     with patch.object(trace, "named_results", None), pytest.raises(InternalError, match=words):
@@ -151,14 +151,14 @@ def test_example_inputs_are_checked(example: np.ndarray, message: str) -> None:
         from_tensorflow(fails, (example,))
 
 
-def test_example_of_another_size_names_the_layer() -> None:
+def test_a_wrong_example_size_names_the_layer() -> None:
     model = keras.Sequential([keras.Input((4,)), layers.Dense(3, name="first")], name="net")
 
     with pytest.raises(ImportModelError, match=r"layer .first. .* have value 4, .*\(2, 5\)"):
         from_tensorflow(model, (np.ones((2, 5), np.float32),))
 
 
-def test_a_trained_variable_is_not_written() -> None:
+def test_writes_to_a_trained_variable_are_refused() -> None:
     class Counter(tf.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -174,7 +174,7 @@ def test_a_trained_variable_is_not_written() -> None:
         from_tensorflow(Counter(), (X,))
 
 
-def test_a_counter_cannot_be_computed_with() -> None:
+def test_computing_with_a_counter_is_refused() -> None:
     class Counter(tf.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""Small TensorFlow and Keras functions: loss and gradients equal TensorFlow's, or are refused."""
+"""Small TensorFlow and Keras functions: their gradients equal TensorFlow's, or are refused."""
 
 from collections.abc import Callable
 from typing import Any
@@ -269,12 +269,12 @@ REFUSED: dict[str, tuple[Function, str]] = {
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_a_rule_of_the_users_own_is_the_gradient(name: str) -> None:
-    test_function_has_the_gradient_that_tensorflow_gives_it(name)
+def test_a_custom_rule_is_the_gradient(name: str) -> None:
+    test_gradient_of_a_function_equals_tensorflow(name)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_function_has_the_gradient_that_tensorflow_gives_it(name: str) -> None:
+def test_gradient_of_a_function_equals_tensorflow(name: str) -> None:
     module = Both({**FUNCTIONS, **OWN}[name])
     graph = from_tensorflow(module, {"i": INDEX})
     step = compile_program(graph, Training(optimizer=Sgd()), check=True).entries["train"].graph
@@ -295,7 +295,7 @@ def test_function_has_the_gradient_that_tensorflow_gives_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_has_another_gradient_or_no_rule_is_refused(name: str) -> None:
+def test_unsupported_gradients_are_refused(name: str) -> None:
     function, words = REFUSED[name]
     with pytest.raises(ImportModelError, match=words):
         from_tensorflow(Both(function), {"i": INDEX})
@@ -315,7 +315,7 @@ class Judging(keras.Sequential):
         return 2 * super().compute_loss(*args, **kwargs)
 
 
-def test_training_by_code_of_a_model_is_refused() -> None:
+def test_custom_training_code_of_a_model_is_refused() -> None:
     x = np.ones((2, 4), np.float32)
     inner = keras.Input((4,))
     stepping = Stepping(inner, layers.Dense(3)(inner), name="net")

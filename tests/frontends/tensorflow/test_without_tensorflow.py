@@ -21,13 +21,13 @@ def no_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)
 
 
-def test_importing_says_what_to_install() -> None:
+def test_importing_names_the_package_to_install() -> None:
     with pytest.raises(ImportModelError, match=r"from_tensorflow needs .*pip install tensorflow"):
         from_tensorflow(object(), ())
 
 
 @pytest.mark.parametrize("version", ["2.15.0", "3.9.2", "3.1", "odd"])
-def test_keras_older_than_what_was_tested_is_refused(
+def test_keras_older_than_the_tested_one_is_refused(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", ModuleType("tensorflow"))
@@ -39,7 +39,7 @@ def test_keras_older_than_what_was_tested_is_refused(
         from_tensorflow(object(), ())
 
 
-def test_giving_weights_back_needs_tensorflow_only_to_assign_them() -> None:
+def test_exporting_weights_needs_tensorflow_only_to_assign_them() -> None:
     graph = Graph("test")
     Builder(graph).param("dense/kernel", np.ones((1, 2), np.float32), permutation=(1, 0))
 
@@ -48,11 +48,11 @@ def test_giving_weights_back_needs_tensorflow_only_to_assign_them() -> None:
         load_weights(object(), {})
 
 
-def test_weights_of_another_graph_are_named() -> None:
+def test_weights_of_another_graph_are_reported() -> None:
     with pytest.raises(ImportModelError, match="graph test has no parameter 'x'"):
         to_weights(Graph("test"), {"x": np.ones(3, np.float32)})
 
 
-def test_nothing_is_of_tensorflow_without_it() -> None:
+def test_no_model_is_recognised_without_tensorflow() -> None:
     assert not is_tensorflow(np.zeros(3))
     assert not is_tensorflow(lambda x: x)

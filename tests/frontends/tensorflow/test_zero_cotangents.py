@@ -34,7 +34,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class Held(tf.Module):
+class Trained(tf.Module):
     """A function of one variable; the loss is the sum of its results."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
@@ -48,7 +48,7 @@ class Held(tf.Module):
 
 
 def imported(function: Callable[[Any], Any]) -> Graph:
-    graph = from_tensorflow(Held(function), ())
+    graph = from_tensorflow(Trained(function), ())
     g = Builder(graph)
     (x,) = (param.value for param in graph.params.values())
     g.output("gradient", backward(g, graph.outputs["loss"], {x: None})[x])
@@ -56,8 +56,8 @@ def imported(function: Callable[[Any], Any]) -> Graph:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_forward_and_gradient_are_tensorflows(name: str) -> None:
-    module, graph = Held(FUNCTIONS[name]), imported(FUNCTIONS[name])
+def test_forward_and_gradient_equal_tensorflow(name: str) -> None:
+    module, graph = Trained(FUNCTIONS[name]), imported(FUNCTIONS[name])
     with tf.GradientTape() as tape:
         results = module()
     gradient = tape.gradient(results["loss"], module.x)
@@ -75,7 +75,7 @@ def test_forward_and_gradient_are_tensorflows(name: str) -> None:
         layers.RMSNormalization,
     ],
 )
-def test_norms_need_no_such_gradient(layer: type[layers.Layer]) -> None:
+def test_norms_need_no_custom_gradient(layer: type[layers.Layer]) -> None:
     model = keras.Sequential([keras.Input((4, 32)), layers.Dense(32), layer(), layers.Dense(3)])
     graph = from_tensorflow(model, (np.ones((2, 4, 32), np.float32),), loss="mse")
     assert "custom_gradient" not in {node.op for node in graph.nodes}

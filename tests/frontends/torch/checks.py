@@ -41,7 +41,7 @@ def relative_error(found: np.ndarray, expected: torch.Tensor) -> float:
 
 
 def arrays_of(graph: Graph, inputs: Sequence[torch.Tensor]) -> dict[str, np.ndarray]:
-    """Pair the graph's inputs with these tensors, in order."""
+    """Return these tensors by the graph's input names, in order."""
     names = [value.name for value in graph.inputs]
     return {name: x.detach().numpy().copy() for name, x in zip(names, inputs, strict=True)}
 
@@ -112,7 +112,7 @@ def oracle_losses(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
 ) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Train by the whole compiler and our oracle; return the losses and the final params."""
+    """Train with the whole compiler and our oracle; return the losses and the final params."""
     optimizer = Sgd(momentum=momentum, weight_decay=weight_decay)
     step = compile_program(graph, Training(optimizer=optimizer), check=True).entries["train"].graph
     params = {name: param.data.copy() for name, param in step.params.items()}
@@ -133,7 +133,7 @@ def check_training(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
 ) -> None:
-    """Train by the oracle and by PyTorch: losses within 1e-4, weights within 1e-3."""
+    """Train with the oracle and with PyTorch: losses within 1e-4, weights within 1e-3."""
     function = {"cross_entropy": nn.functional.cross_entropy, "mse": nn.functional.mse_loss}[loss]
     graph = from_torch(module, (batches[0][0],), loss=loss)
     settings = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
@@ -151,7 +151,7 @@ def check_state(
 ) -> None:
     """Compare every tensor, relative to its largest element or to 0.01, whichever is larger.
 
-    A bias that batch norm cancels has a zero gradient, so after ten steps it holds rounding only.
+    A bias cancelled by batch norm has a zero gradient, so after ten steps it is rounding error.
     """
     for name, tensor in found.items():
         scale = max(float(expected[name].abs().max()), 0.01)

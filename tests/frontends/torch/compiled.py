@@ -1,4 +1,4 @@
-"""Helpers for tests of whole models: compare training in generated C with PyTorch, by step."""
+"""Helpers for tests of whole models: compare training in generated C with PyTorch's steps."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ Batches = Sequence[Batch]
 def check_steps(
     model: nn.Module, batches: Batches, lr: float, *, resume: bool, threads: int = 2
 ) -> None:
-    """Train by generated code and by PyTorch: losses agree within 1e-4, weights within 1e-3.
+    """Train in generated code and with PyTorch: losses agree within 1e-4, weights within 1e-3.
 
     The loss is cross entropy if batches have labels. With `resume` each step starts from PyTorch's
     weights and statistics after the previous step, and the change of all weights together must

@@ -1,4 +1,4 @@
-"""A mixture of experts; tests supply its route."""
+"""A mixture of experts; tests supply its routing."""
 
 from collections.abc import Callable
 

@@ -59,7 +59,7 @@ class AudioClassifier(nn.Sequential):
 
 
 class SmallUNet(nn.Module):
-    """One level down and up, by transposed convolution and by resizing: 5 classes per pixel."""
+    """A one-level U-Net with a transposed convolution and a resize: 5 classes per pixel."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""LoRA compared with peft: each loads the other's folders, and both train equally."""
+"""LoRA compared with peft: each loads the other's folders, and their steps are equal."""
 
 import copy
 import json
@@ -88,7 +88,7 @@ def train_theirs(
 
 
 @pytest.mark.parametrize("scheme", ["lora-4", "dora-4", "rslora-4"])
-def test_peft_loads_ours_trains_alike_and_comes_back(
+def test_peft_loads_our_adapters_trains_equally_and_exports_back(
     scheme: str, compiled: Compiled, tmp_path: Path
 ) -> None:
     compiled = compiled if scheme == "lora-4" else by_scheme(scheme)
@@ -125,7 +125,7 @@ def test_peft_loads_ours_trains_alike_and_comes_back(
     np.testing.assert_allclose(found, logits, rtol=1e-4, atol=1e-5)
 
 
-def test_a_folder_has_several_adapters_as_peft_names_them(
+def test_a_folder_holds_several_adapters_under_pefts_names(
     compiled: Compiled, tmp_path: Path
 ) -> None:
     batch = language_batch()
@@ -164,7 +164,7 @@ def test_lora_plus_trains_as_in_peft(tmp_path: Path) -> None:
     np.testing.assert_allclose(ours, train_theirs(model.eval(), batch, theirs), rtol=1e-4)
 
 
-def test_our_files_are_named_and_shaped_as_pefts(compiled: Compiled, tmp_path: Path) -> None:
+def test_our_files_have_pefts_names_and_shapes(compiled: Compiled, tmp_path: Path) -> None:
     with compiled.session() as session:
         compiled.save_adapters(session, tmp_path / "ours")
     model = PeftModel.from_pretrained(language_model(), tmp_path / "ours")
@@ -206,7 +206,7 @@ SCHEME = """[params]
 """
 
 
-def test_convolutions_biases_and_ranks_of_their_own(tmp_path: Path) -> None:
+def test_convolutions_biases_and_rank_patterns(tmp_path: Path) -> None:
     (tmp_path / "scheme.toml").write_text(SCHEME)
     x, y = torch.randn(4, 3, 8, 8), torch.randint(0, 3, (4,))
     compiled = pockengine.compile(

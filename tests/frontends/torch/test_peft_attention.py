@@ -72,7 +72,9 @@ def train(network: nn.Module) -> list[float]:
     return losses
 
 
-def test_peft_loads_ours_trains_alike_and_comes_back(compiled: Compiled, tmp_path: Path) -> None:
+def test_peft_loads_our_adapters_trains_equally_and_exports_back(
+    compiled: Compiled, tmp_path: Path
+) -> None:
     with compiled.session() as session:
         compiled.save_adapters(session, tmp_path / "start")
         ours = [float(session.train_step(ARRAYS, lr=RATE)["loss"]) for _ in range(STEPS)]
@@ -94,7 +96,7 @@ def test_peft_loads_ours_trains_alike_and_comes_back(compiled: Compiled, tmp_pat
         torch.testing.assert_close(tensor, plain[name], rtol=1e-4, atol=1e-5)
 
 
-def test_our_files_are_named_and_shaped_as_pefts(compiled: Compiled, tmp_path: Path) -> None:
+def test_our_files_have_pefts_names_and_shapes(compiled: Compiled, tmp_path: Path) -> None:
     config = LoraConfig(
         r=2, lora_alpha=4, target_modules=["own", "other"], modules_to_save=["head"]
     )
@@ -140,7 +142,7 @@ def test_trained_adapter_of_the_output_projection_is_not_read(
         compiled.load_adapters(session, tmp_path)
 
 
-def test_adapter_without_its_line_in_the_scheme_is_named(
+def test_adapter_without_its_line_in_the_scheme_is_reported(
     compiled: Compiled, tmp_path: Path
 ) -> None:
     with compiled.session() as session:

@@ -1,7 +1,7 @@
 """The published int8 nets in integer arithmetic, bit for bit.
 
 The reference here follows the code of their paper: exact integer sums, plus the bias, times one
-float per channel, rounded half to even, plus the zero point, clamped.
+float per channel, rounded half to even, plus the zero point, then clamped.
 """
 
 import json
@@ -86,7 +86,7 @@ def summed(one: Any, other: Any, skip: Mapping[str, Any]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_the_forward_pass_is_the_published_nets(net: str) -> None:
+def test_the_forward_pass_equals_the_published_net(net: str) -> None:
     path = file_of(net)
     graph = int8_graph(path, loss=None)
     HoldIntegers().run(graph)

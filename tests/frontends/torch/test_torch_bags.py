@@ -41,12 +41,12 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_bags_and_their_gradients_are_pytorchs(name: str) -> None:
+def test_bags_and_their_gradients_equal_pytorch(name: str) -> None:
     check_function(FUNCTIONS[name], TABLE)
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
-def test_bags_of_data_train_in_c(mode: str) -> None:
+def test_bags_of_input_indices_train_in_c(mode: str) -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -28,7 +28,7 @@ BITS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", BITS)
-def test_bits_of_integers_are_pytorchs(name: str) -> None:
+def test_bitwise_operators_equal_pytorch(name: str) -> None:
     a = torch.tensor([0, 1, -1, 7, -8, 2**40 + 5, -(2**33), 12])
     by = torch.tensor([3, 0, 5, 62, 1, 63, 70, -1])
 

@@ -30,7 +30,7 @@ def build(name: str, batch: int) -> tuple[nn.Module, Batches]:
 
 
 def take_statistics(model: nn.Module, x: torch.Tensor) -> None:
-    """Set the running statistics to those of one batch, and freeze them."""
+    """Set the running statistics to those of one batch and freeze them."""
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
     for norm in norms:
         norm.momentum = 1.0

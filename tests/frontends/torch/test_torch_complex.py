@@ -88,7 +88,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_complex_numbers_and_their_gradients_are_pytorchs(name: str) -> None:
+def test_complex_numbers_and_their_gradients_equal_pytorch(name: str) -> None:
     check_function(FUNCTIONS[name], LINES)
 
 
@@ -117,7 +117,7 @@ def test_a_net_on_spectra_trains_in_c_as_in_pytorch() -> None:
         (lambda x: x.mT.as_strided((3, 4), (1, 1)), ["as_strided", ".contiguous()"]),
     ],
 )
-def test_what_is_refused_is_named(
+def test_unsupported_operators_are_reported(
     function: Callable[[torch.Tensor], torch.Tensor], words: list[str]
 ) -> None:
     with pytest.raises(ImportModelError) as caught:

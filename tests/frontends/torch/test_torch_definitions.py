@@ -51,18 +51,18 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_definitions_and_their_gradients_are_pytorchs(name: str) -> None:
+def test_definitions_and_their_gradients_equal_pytorch(name: str) -> None:
     check_function(FUNCTIONS[name], (5, 7))
 
 
-def test_scaled_complement_of_the_error_function_is_right_far_out() -> None:
+def test_erfcx_is_accurate_for_large_arguments() -> None:
     x = torch.tensor([-8.7, -5.03, -1.0, 0.0, 3.99, 4.01, 30.0, 1e4, 1e20, float("nan")])
     graph = from_torch(Function(special.erfcx), (x,))
     (found,) = run(graph, arrays_of(graph, (x,))).values()
     np.testing.assert_allclose(found, special.erfcx(x.double()).numpy(), 2e-6)
 
 
-def test_a_factor_of_few_bits_that_a_model_holds_is_taken() -> None:
+def test_16_bit_constants_of_a_model_are_accepted() -> None:
     class Scaled(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -86,8 +86,8 @@ HALVES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", HALVES)
-def test_numbers_of_16_bits_are_rounded_where_pytorch_rounds(name: str) -> None:
-    """Later operators then compute with the same numbers."""
+def test_16_bit_values_are_rounded_where_pytorch_rounds(name: str) -> None:
+    """Later operators then compute with equal numbers."""
     x = torch.randn(5, 7)
     function = HALVES[name]
     graph = from_torch(Function(function), (x,))
@@ -116,7 +116,7 @@ def test_layers_in_bfloat16_train_as_in_pytorch() -> None:
 @pytest.mark.skipif(
     not hasattr(torch.nn.functional, "linear_cross_entropy"), reason="an older PyTorch"
 )
-def test_chunks_of_a_cross_entropy_are_the_whole() -> None:
+def test_chunked_cross_entropy_equals_the_whole() -> None:
     from torch.nn.functional import linear_cross_entropy
     from torch.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOptions
 

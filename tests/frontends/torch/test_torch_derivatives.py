@@ -45,14 +45,14 @@ def penalty(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def detached(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """The slope in `x` alone, not in its detached copy."""
+    """Return the derivative with respect to `x` only, not its detached copy."""
     x = x.clone().requires_grad_()
     y = net(x * x.detach()).sin()
     return (y + slope(y, x).sum(1, keepdim=True)).sum()
 
 
 def constant(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """A slope without a gradient of its own, at points that forward creates."""
+    """Return a derivative without its own gradient, at points that forward creates."""
     points = torch.linspace(0, 1, 8).view(2, 4).requires_grad_()
     (found,) = torch.autograd.grad(net(points).sum(), points, retain_graph=True)
     assert not found.requires_grad
@@ -60,7 +60,7 @@ def constant(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def inner_step(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """MAML: the loss after a training step."""
+    """Return the loss after a training step, as in MAML."""
     labels = torch.tensor([0, 2, -100, 1])
     weights = dict(net.named_parameters())
     loss = F.cross_entropy(net(x), labels)
@@ -131,7 +131,7 @@ DERIVATIVES: dict[str, Applied] = {
 
 
 THRICE = {"product", "third", "jvp", "jacfwd", "laplacian"}
-"""Cases of third derivatives, in which PyTorch's layer norm is wrong."""
+"""Cases with third derivatives, in which PyTorch's layer norm is wrong."""
 
 
 @pytest.mark.parametrize("name", DERIVATIVES)
@@ -142,7 +142,7 @@ def test_derivatives_train_as_in_pytorch(name: str) -> None:
     check_gradients(module, (torch.randn(4, 4),), (torch.randn(4, 4),))
 
 
-def test_forces_are_a_result_of_the_model() -> None:
+def test_forces_can_be_an_output_of_the_model() -> None:
     def forces(net: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         x.requires_grad_()
         energy = net(x).square().sum(1)
@@ -154,7 +154,7 @@ def test_forces_are_a_result_of_the_model() -> None:
 def train(module: nn.Module, draw: Callable[[], tuple[torch.Tensor, ...]], steps: int) -> None:
     """Take steps in C and in PyTorch: losses agree within 1e-4.
 
-    Adam would not do: it takes full steps even for gradients that are 0 up to rounding.
+    Adam is unsuitable: it takes full steps even for gradients that are 0 up to rounding.
     """
     torch.manual_seed(1)
     batches = [draw() for _ in range(steps)]
@@ -198,7 +198,7 @@ def test_physics_in_a_loss_trains_in_c() -> None:
 
 
 class Critic(nn.Module):
-    """WGAN-GP: a critic with a penalty for slopes other than 1 between real and fake pictures."""
+    """WGAN-GP: a critic whose gradient norm is pulled to 1 between real and fake pictures."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -238,6 +238,6 @@ def dual(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
         ("torch.autograd.forward_ad.dual_level", dual),
     ],
 )
-def test_derivatives_beside_the_tensors_are_refused_by_name(name: str, function: Applied) -> None:
+def test_unsupported_derivatives_are_refused_by_name(name: str, function: Applied) -> None:
     with pytest.raises(ImportModelError, match=rf"^{name}.* \(at .*test_torch_der.*\.py:\d+\)"):
         from_torch(Applying(function), (torch.randn(4, 4),))

@@ -48,7 +48,7 @@ class Outer(nn.Module):
         return torch.special.airy_ai(self.third(self.second(self.first(x))))
 
 
-def test_all_unsupported_operators_are_named_at_once_with_their_places() -> None:
+def test_all_unsupported_operators_are_listed_with_their_locations() -> None:
     message = rejection(Outer().eval())
 
     assert message.startswith("Outer cannot be imported: 6 unsupported operations")
@@ -79,7 +79,7 @@ def test_unsupported_use_of_an_operator_says_what_to_do(
         assert word in message
 
 
-def test_decision_by_values_is_named_with_its_line() -> None:
+def test_branch_on_values_is_reported_with_its_line() -> None:
     class Branch(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             if x.sum() > 0:
@@ -94,7 +94,7 @@ def test_decision_by_values_is_named_with_its_line() -> None:
     assert "test_torch_errors.py:" in message
 
 
-def test_a_size_that_is_read_from_the_data_is_named_with_its_line() -> None:
+def test_a_size_read_from_the_data_is_reported_with_its_line() -> None:
     message = rejection(Function(lambda x: x.sum() / int((x > 0).sum())))
 
     assert message.startswith(
@@ -104,7 +104,7 @@ def test_a_size_that_is_read_from_the_data_is_named_with_its_line() -> None:
     assert "symbol" not in message
 
 
-def test_inputs_that_do_not_fit_are_named_with_the_reason() -> None:
+def test_mismatched_inputs_are_reported_with_the_reason() -> None:
     message = rejection(nn.Conv2d(3, 4, 3))
 
     assert "Conv2d does not run on example inputs of shape [(2, 4, 6, 6)]" in message
@@ -121,7 +121,7 @@ def test_inputs_that_do_not_fit_are_named_with_the_reason() -> None:
         (5, "must be a tuple of tensors or a dict of named ones, not int"),
     ],
 )
-def test_wrong_example_inputs_are_named(inputs: object, words: str) -> None:
+def test_wrong_example_inputs_are_reported(inputs: object, words: str) -> None:
     with pytest.raises(ImportModelError, match=re.escape(words)):
         from_torch(nn.ReLU(), inputs)
 
@@ -130,7 +130,7 @@ def test_single_tensor_stands_for_a_tuple_of_one() -> None:
     assert from_torch(nn.ReLU(), X).inputs[0].shape == (2, 4, 6, 6)
 
 
-def test_what_is_no_module_is_named() -> None:
+def test_objects_that_are_not_modules_are_reported() -> None:
     with pytest.raises(ImportModelError, match=r"takes a torch\.nn\.Module, not function"):
         from_torch(torch.nn.functional.relu, (X,))
 
@@ -149,7 +149,7 @@ def test_cross_entropy_needs_classes() -> None:
         from_torch(nn.ReLU(), (torch.randn(4, 1),), loss="cross_entropy")
 
 
-def test_double_precision_weights_are_named() -> None:
+def test_double_precision_weights_are_reported() -> None:
     class Mixed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -161,11 +161,11 @@ def test_double_precision_weights_are_named() -> None:
     assert "torch.float64 in scale: convert the module by .float()" in rejection(Mixed())
 
 
-def test_module_without_a_tensor_result_is_named() -> None:
+def test_module_without_a_tensor_result_is_reported() -> None:
     assert "returns no tensor" in rejection(Function(lambda x: None))
 
 
-def test_buffer_that_forward_writes_is_named() -> None:
+def test_buffer_written_by_forward_is_reported() -> None:
     class Counter(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -180,7 +180,7 @@ def test_buffer_that_forward_writes_is_named() -> None:
     assert "buffer 'seen' in evaluation mode too" in message
 
 
-def test_writes_of_a_size_that_depends_on_the_data_are_named() -> None:
+def test_writes_of_data_dependent_size_are_reported() -> None:
     def route(x: torch.Tensor) -> torch.Tensor:
         out = torch.zeros_like(x)
         rows = torch.where(x[:, 0] > 0)[0]
@@ -192,7 +192,7 @@ def test_writes_of_a_size_that_depends_on_the_data_are_named() -> None:
     assert "1 x aten.where.default in the top level: a result whose size depends" in message
 
 
-def test_size_that_depends_on_the_data_is_named() -> None:
+def test_data_dependent_size_is_reported() -> None:
     message = rejection(Function(lambda x: torch.masked_select(x, x > 0)))
 
     assert "aten.masked_select.default" in message
@@ -200,8 +200,8 @@ def test_size_that_depends_on_the_data_is_named() -> None:
     assert "torch.where" in message
 
 
-def test_of_what_follows_from_a_size_only_the_first_is_named() -> None:
-    """The message names the selection of an expert's rows, not every operation on them."""
+def test_only_the_first_use_of_a_data_dependent_size_is_reported() -> None:
+    """The message names the selection of an expert's rows, but not every operation on them."""
 
     class Routed(nn.Module):
         def __init__(self) -> None:
@@ -220,7 +220,7 @@ def test_of_what_follows_from_a_size_only_the_first_is_named() -> None:
     assert "compute with all elements" in message
 
 
-def test_a_module_that_keeps_what_it_computed_is_copied_to_be_asked() -> None:
+def test_a_caching_module_is_copied_before_it_runs() -> None:
     class Normed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -242,7 +242,7 @@ def test_a_module_that_keeps_what_it_computed_is_copied_to_be_asked() -> None:
     np.testing.assert_allclose(output, expected.detach().numpy(), rtol=1e-5)
 
 
-def test_what_follows_a_refused_write_is_not_built_from_its_parts() -> None:
+def test_reads_after_a_refused_write_are_not_reported() -> None:
     def write(x: torch.Tensor) -> torch.Tensor:
         whole = x[0, 0] * 2.0
         row, windows = whole[0], whole.unfold(-2, 2, 1)
@@ -256,7 +256,7 @@ def test_what_follows_a_refused_write_is_not_built_from_its_parts() -> None:
     assert "a view that shows an element more than once" in message
 
 
-def test_input_that_is_named_like_a_parameter_is_named() -> None:
+def test_input_named_like_a_parameter_is_reported() -> None:
     class Clash(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -271,7 +271,7 @@ def test_input_that_is_named_like_a_parameter_is_named() -> None:
     assert "input lr in the top level: the training step has this name" in message
 
 
-def test_loss_needs_the_name_target_for_itself() -> None:
+def test_the_input_name_target_is_reserved_for_the_loss() -> None:
     class Target(nn.Module):
         def forward(self, target: torch.Tensor) -> torch.Tensor:
             return target * 2
@@ -280,21 +280,23 @@ def test_loss_needs_the_name_target_for_itself() -> None:
         from_torch(Target(), (X,), loss="mse")
 
 
-def test_module_that_fails_only_while_it_is_traced_is_not_said_to_be_broken() -> None:
-    class Shy(nn.Module):
+def test_module_that_fails_only_in_a_trace_is_not_called_broken() -> None:
+    class FailsInTrace(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x + torch.zeros(5) if torch.compiler.is_compiling() else x
 
-    message = rejection(Shy())
+    message = rejection(FailsInTrace())
 
-    assert message.startswith("Shy runs on its example inputs, but not while PyTorch traces it: ")
+    assert message.startswith(
+        "FailsInTrace runs on its example inputs, but not while PyTorch traces it: "
+    )
     assert "test_torch_errors.py:" in message
 
 
 @pytest.mark.parametrize(
     ("module", "name"), [(gradients, "_check_hooks"), (selected, "traced_node")]
 )
-def test_what_our_own_code_raises_is_not_the_models_fault(module: ModuleType, name: str) -> None:
+def test_our_own_exceptions_are_not_blamed_on_the_model(module: ModuleType, name: str) -> None:
     with patch.object(module, name, None), pytest.raises(InternalError) as caught:
         from_torch(Function(lambda x: x[x > 0].sum()), (X,))
 
@@ -324,7 +326,7 @@ class OnlyTraced(torch.autograd.Function):
         lambda x: x.reshape(7) if torch.compiler.is_exporting() else x,
     ],
 )
-def test_what_fails_only_in_a_trace_is_the_models(
+def test_failures_only_in_a_trace_are_attributed_to_the_model(
     function: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
     message = rejection(Function(function))

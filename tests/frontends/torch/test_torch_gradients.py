@@ -205,7 +205,7 @@ def hooks_on_views(x: Tensor) -> Tensor:
         lambda x: checkpoint(lambda y: y.sin() * y, x, use_reentrant=False),
     ],
 )
-def test_gradient_that_a_model_defines_is_honoured(function: Callable[[Tensor], Tensor]) -> None:
+def test_custom_gradient_is_used(function: Callable[[Tensor], Tensor]) -> None:
     torch.manual_seed(0)
 
     check_function(function, SHAPE)
@@ -239,7 +239,7 @@ def written_input(x: Tensor) -> Tensor:
     return Doubled.apply(x * 1)
 
 
-def looking_hook(x: Tensor) -> Tensor:
+def inspecting_hook(x: Tensor) -> Tensor:
     y = x * 2
     y.register_hook(lambda dy: None)
     return y
@@ -257,11 +257,11 @@ def late_hook(x: Tensor) -> Tensor:
     [
         (two_results, ["Function Pair", "several tensors with gradients"]),
         (written_input, ["Function Doubled", "mark_dirty"]),
-        (looking_hook, ["looking_hook", "returns no gradient"]),
+        (inspecting_hook, ["inspecting_hook", "returns no gradient"]),
         (late_hook, ["late_hook", "right after the tensor is computed"]),
     ],
 )
-def test_gradient_that_cannot_be_traced_is_refused_by_name(
+def test_untraceable_gradient_is_refused_by_name(
     function: Callable[[Tensor], Tensor], words: list[str]
 ) -> None:
     class Shifted(nn.Module):
@@ -302,7 +302,7 @@ def _after_accumulation(model: nn.Sequential) -> Any:
         (_after_accumulation, "parameter 0.weight has a hook"),
     ],
 )
-def test_hook_on_gradients_from_outside_is_refused_until_it_is_removed(
+def test_external_gradient_hook_is_refused_until_removed(
     register: Callable[[nn.Sequential], Any], words: str
 ) -> None:
     model = nn.Sequential(nn.Linear(6, 6), nn.Tanh())
@@ -323,7 +323,7 @@ def test_forward_hooks_are_traced() -> None:
     check_forward(model, torch.randn(SHAPE))
 
 
-def test_functions_are_as_before_after_a_trace() -> None:
+def test_functions_are_restored_after_a_trace() -> None:
     parts = [
         (torch.autograd.Function, "apply"),
         (Reversal, "forward"),

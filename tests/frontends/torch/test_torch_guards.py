@@ -1,4 +1,4 @@
-"""Guards against empty selections: accepted if they only skip work, refused if they do more."""
+"""Guards against empty selections are accepted if they only skip work, and refused otherwise."""
 
 from collections.abc import Callable
 
@@ -96,7 +96,7 @@ def inverted(
 
 
 @pytest.mark.parametrize("route", [skipping, guarded, asking, counting, numbered, inverted])
-def test_a_guard_of_no_rows_may_be_passed(route: Route) -> None:
+def test_a_guard_against_empty_rows_is_dropped(route: Route) -> None:
     """An expert without rows has no gradient in PyTorch, and a gradient of 0 here."""
     torch.manual_seed(0)
     module = Mixture(route)
@@ -185,7 +185,7 @@ GUARDS = {
 
 
 @pytest.mark.parametrize("name", GUARDS)
-def test_a_guard_that_does_something_else_is_refused(name: str) -> None:
+def test_a_guard_with_other_effects_is_refused(name: str) -> None:
     x, y = torch.randn(7, 6), torch.tensor([0, 1, 2, 0, 1, 2, 0])
     module = Guarded(GUARDS[name])
 
@@ -194,7 +194,7 @@ def test_a_guard_that_does_something_else_is_refused(name: str) -> None:
         from_torch(module, (x, y))
 
 
-def test_a_guard_of_more_rows_than_one_is_none_of_empty_masks() -> None:
+def test_a_guard_on_other_counts_than_zero_is_refused() -> None:
     """Whether two rows, or exactly n rows, are selected depends on the data."""
     for function in (
         lambda m, x, y: x[y > 0].sum() if (y > 0).sum() > 1 else x.sum() * 0,
@@ -205,7 +205,7 @@ def test_a_guard_of_more_rows_than_one_is_none_of_empty_masks() -> None:
             from_torch(Guarded(function), (torch.randn(7, 6), torch.tensor([0, 1, 2, 0, 1, 2, 0])))
 
 
-def test_what_is_counted_needs_as_many_classes() -> None:
+def test_bincount_needs_the_number_of_classes() -> None:
     def counted(m: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (x.sum(1)[:3] * torch.bincount(y, minlength=3)).sum()
 
@@ -245,7 +245,7 @@ class Images(nn.Module):
         return words.masked_scatter(mask, features).square().sum()
 
 
-def test_a_check_of_how_many_rows_are_selected_is_passed() -> None:
+def test_a_check_of_the_number_of_selected_rows_is_dropped() -> None:
     inputs = (torch.tensor([[1, 9, 9, 3], [9, 2, 9, 4]]), torch.randn(4, 6))
 
     compile(Images(checked=True), inputs, check=True)

@@ -150,7 +150,7 @@ def test_alpha_dropout_keeps_mean_and_variance() -> None:
     assert np.isclose(first, float(limit), rtol=1e-5).mean() == pytest.approx(0.2, abs=0.03)
 
 
-def test_attention_drops_what_it_reads() -> None:
+def test_attention_applies_dropout() -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 2, 6, 4)
     plain = functional.scaled_dot_product_attention(x, x, x)
@@ -170,13 +170,13 @@ def written_integers(i: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return z
 
 
-def written_truths(i: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+def written_booleans(i: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     z = i > 4
     z[k, k] = k > 1
     return z.long()
 
 
-@pytest.mark.parametrize("function", [written_integers, written_truths])
+@pytest.mark.parametrize("function", [written_integers, written_booleans])
 def test_writes_of_integers_at_indices_are_exact(
     function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> None:
@@ -196,7 +196,7 @@ def test_histogram_counts_as_pytorch_does(bins: int, low: float, high: float) ->
     check_forward(Function(lambda x: torch.histc(x, bins, low, high)), x, tolerance=0)
 
 
-def test_histogram_over_the_range_of_its_data_is_refused() -> None:
+def test_histogram_over_the_range_of_the_data_is_refused() -> None:
     with pytest.raises(ImportModelError, match=r"histc .*pass min and max"):
         from_torch(Function(torch.histc), (torch.rand(4),))
 
@@ -246,7 +246,7 @@ def segments(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("function", [written_at, read_at, strided_at, repeated, segments])
-def test_slices_at_places_that_are_data(function: Callable[..., torch.Tensor]) -> None:
+def test_slices_at_data_dependent_positions(function: Callable[..., torch.Tensor]) -> None:
     module = Scaled(function)
     x = torch.randn(4, 6)
 
@@ -259,7 +259,7 @@ def test_slices_at_places_that_are_data(function: Callable[..., torch.Tensor]) -
     np.testing.assert_allclose(found, module(*other).detach().numpy(), rtol=1e-5)
 
 
-def test_a_place_by_data_that_pytorch_cannot_follow_says_what_to_check() -> None:
+def test_an_unbounded_data_dependent_index_names_the_missing_check() -> None:
     def add(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
         whole = x * 2.0
         whole[place[1], :].add_(1.0)

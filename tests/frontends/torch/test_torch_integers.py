@@ -27,7 +27,7 @@ FINE = 2.0**-6
 
 
 def rounded(x: torch.Tensor, scale: float, zero: int, dtype: Any = torch.int8) -> torch.Tensor:
-    """Quantise and dequantise; unsigned integers are the signed ones plus 128."""
+    """Quantise and dequantise; unsigned integers equal the signed ones plus 128."""
     low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
     range_ = scale, zero + low + 128, low, high, dtype
     return OPS.dequantize_per_tensor(OPS.quantize_per_tensor(x, *range_), *range_)
@@ -91,7 +91,7 @@ def by_integers(graph: Graph, x: torch.Tensor) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
-def test_the_forward_pass_is_pytorchs(dtype: Any) -> None:
+def test_the_forward_pass_equals_pytorch(dtype: Any) -> None:
     module, x = exported(dtype).module(), pictures()
     graph = from_torch(module, (x,), integers=True)
     assert sum(param.quantization is not None for param in graph.params.values()) == 4
@@ -100,7 +100,7 @@ def test_the_forward_pass_is_pytorchs(dtype: Any) -> None:
     np.testing.assert_array_equal(found, module(x).detach().numpy())
 
 
-def test_without_integers_it_is_the_real_module() -> None:
+def test_without_integers_the_module_is_the_float_one() -> None:
     """The two differ by rounding alone."""
     module, x = exported().module(), pictures()
     graph = from_torch(module, (x,))
@@ -110,7 +110,7 @@ def test_without_integers_it_is_the_real_module() -> None:
     np.testing.assert_allclose(found, module(x).detach().numpy(), atol=4 * FINE)
 
 
-def test_it_trains_in_its_integers_and_goes_back_as_such() -> None:
+def test_it_trains_in_int8_and_exports_int8() -> None:
     program, x = exported(), pictures()
     compiled = pockengine.compile(
         program, (x,), loss="cross_entropy", quantize=pockengine.Int8(), scheme="full"
@@ -134,8 +134,8 @@ def test_it_trains_in_its_integers_and_goes_back_as_such() -> None:
     np.testing.assert_allclose(found, module(x).detach().numpy(), atol=FINE)
 
 
-def test_the_reference_has_gradients_of_integers() -> None:
-    """PyTorch's own gradients are those of the real module, as without `integers`."""
+def test_the_reference_has_gradients_of_quantized_weights() -> None:
+    """PyTorch's own gradients are those of the float module, as without `integers`."""
     source = find_source(exported(), (pictures(),))
     reference = source.reference("cross_entropy", lambda array: array)
     assert reference is not None
@@ -143,7 +143,7 @@ def test_the_reference_has_gradients_of_integers() -> None:
     assert np.abs(reference.gradients["wide.integers"]).max() > 0
 
 
-def test_weights_that_are_held_as_floats_stay_such() -> None:
+def test_weights_stored_as_floats_stay_floats() -> None:
     """`convert_pt2e(fold_quantize=False)` leaves the rounding of weights in the graph."""
 
     class Unfolded(nn.Module):
@@ -171,7 +171,7 @@ def test_weights_that_are_held_as_floats_stay_such() -> None:
 
 
 def one(range_: tuple[Any, ...], other: tuple[Any, ...] | None = None) -> nn.Module:
-    """Return a module that quantises in one range and dequantises in the same or another one."""
+    """Return a module that quantises in one range and dequantises in the same or another range."""
 
     class One(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -211,7 +211,7 @@ BYTES = (-128, 127, torch.int8)
         (torch.export.export(Computing(), (torch.ones(2, 3),)).module(), "it reads aten.neg"),
     ],
 )
-def test_what_has_no_meaning_names_operator_and_place(module: nn.Module, message: str) -> None:
+def test_invalid_quantization_names_operator_and_location(module: nn.Module, message: str) -> None:
     with pytest.raises(
         ImportModelError, match=rf"quantized_decomposed\.(de)?quantize_\S+ in \S+: {message}"
     ):
@@ -223,7 +223,7 @@ def test_a_float_module_is_refused() -> None:
         from_torch(nn.Linear(3, 2), (torch.zeros(2, 3),), integers=True)
 
 
-def test_what_torchao_converts_is_imported() -> None:
+def test_a_torchao_conversion_is_imported() -> None:
     """Its scales are arbitrary, so PyTorch's f32 sums may round to a neighbouring integer."""
     convert = pytest.importorskip("torchao.quantization.pt2e.quantize_pt2e")
     quantizers = pytest.importorskip("torchao.testing.pt2e._xnnpack_quantizer")

@@ -1,4 +1,4 @@
-"""Losses given as functions: values and gradients equal PyTorch's."""
+"""Losses make_loss as functions: values and gradients equal PyTorch's."""
 
 import copy
 from collections.abc import Callable
@@ -183,12 +183,12 @@ CTC: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", CTC)
-def test_alignment_losses_and_their_gradients_are_pytorchs(name: str) -> None:
+def test_alignment_losses_and_their_gradients_equal_pytorch(name: str) -> None:
     check_function(CTC[name], (7, 3, 5))
 
 
 @pytest.mark.parametrize("var", [torch.full((3, 1), 0.7), 0.3])
-def test_gaussian_losses_are_pytorchs(var: torch.Tensor | float) -> None:
+def test_gaussian_losses_equal_pytorch(var: torch.Tensor | float) -> None:
     check_function(lambda x: F.gaussian_nll_loss(x, x.flip(0), var, full=True), (3, 4))
     check_function(lambda x: F.gaussian_nll_loss(x, x.flip(0), x.square(), eps=0.1), (3, 4))
 
@@ -199,7 +199,7 @@ def rejection(loss: Callable[..., Any], *inputs: torch.Tensor) -> str:
     return str(caught.value)
 
 
-def test_wrong_losses_are_named() -> None:
+def test_wrong_losses_are_reported() -> None:
     x, y = torch.randn(ROWS, 5), torch.randint(CLASSES, (ROWS,))
 
     assert "give examples of them" in rejection(F.cross_entropy, x)
@@ -235,22 +235,22 @@ def _closure(margin: Margin) -> Callable[..., Any]:
     return lambda outputs, target: margin(outputs, target) + 0.1 * outputs.square().mean()
 
 
-@pytest.mark.parametrize("given", [_module, _method, _closure])
-def test_parameters_of_the_loss_train_and_come_back(
-    given: Callable[[Margin], Callable[..., Any]],
+@pytest.mark.parametrize("make_loss", [_module, _method, _closure])
+def test_parameters_of_the_loss_train_and_are_exported(
+    make_loss: Callable[[Margin], Callable[..., Any]],
 ) -> None:
     torch.manual_seed(0)
     model, margin = Net(), Margin()
     x, target = torch.randn(ROWS, 5), labels(torch.Generator().manual_seed(0))
 
-    compiled = compile(model, (x, target), loss=given(margin))
+    compiled = compile(model, (x, target), loss=make_loss(margin))
     with compiled.session() as session:
         inputs = {"x": x.numpy(), "target": target.numpy()}
         found = [float(session.train_step(inputs, lr=LR)["loss"]) for _ in range(3)]
         own, loss_own = compiled.state_dict(session), compiled.loss_state_dict(session)
         tuned = compiled.tuned(session)
 
-    loss = given(margin)
+    loss = make_loss(margin)
     optimizer = torch.optim.SGD([*model.parameters(), *margin.parameters()], LR)
     expected = []
     for _ in range(3):
@@ -267,7 +267,7 @@ def test_parameters_of_the_loss_train_and_come_back(
     assert set(named) == set(margin.state_dict())
 
 
-def test_parameter_that_no_module_of_the_loss_holds_is_named() -> None:
+def test_loss_parameter_outside_a_module_is_reported() -> None:
     scale = nn.Parameter(torch.ones(()))
 
     def scaled(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Masked selections from which a model takes one row per example."""
+"""Masked selections from which a model reads one row per example."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from pockengine.tests.frontends.torch.checks import arrays_of, check_training
 END = 2
 TEXT = torch.tensor([[5, END, 7, END, 4], [END, 3, 3, 6, END], [9, 8, END, END, 1]])
 UNEQUAL = torch.tensor([[5, END, 7, END, 4], [END, 3, 3, 6, 3], [9, END, END, END, 1]])
-"""Six marks in total, as with two per row, but unequally distributed."""
+"""Six marks in total, as in two per row, but unequally distributed."""
 
 Pick = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -57,7 +57,7 @@ def test_word_at_a_mark_trains_as_in_pytorch(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", [UNEQUAL, TEXT.clamp(max=1)])
-def test_unequal_marks_or_none_make_the_loss_not_a_number(text: torch.Tensor) -> None:
+def test_unequal_or_missing_marks_make_the_result_nan(text: torch.Tensor) -> None:
     model = Reader(last)
     graph = from_torch(model, (TEXT,))
 
@@ -68,7 +68,7 @@ def test_unequal_marks_or_none_make_the_loss_not_a_number(text: torch.Tensor) ->
     np.testing.assert_allclose(sound, model(TEXT).detach().numpy(), rtol=1e-5)
 
 
-def test_generated_code_picks_and_refuses_the_same() -> None:
+def test_generated_code_picks_the_same_rows_and_returns_nan() -> None:
     torch.manual_seed(0)
     model, target = Reader(last), torch.tensor([0, 2, 1])
     expected = nn.functional.cross_entropy(model(TEXT), target).item()
@@ -87,7 +87,7 @@ def test_generated_code_picks_and_refuses_the_same() -> None:
         lambda x, marks: x[marks].view(-1, 3, 6)[-1],
     ],
 )
-def test_other_use_of_marked_rows_is_refused_with_its_line(pick: Pick) -> None:
+def test_other_uses_of_marked_rows_are_refused_with_their_line(pick: Pick) -> None:
     with pytest.raises(ImportModelError) as caught:
         from_torch(Reader(pick), (TEXT,))
 

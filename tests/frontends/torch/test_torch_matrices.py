@@ -106,7 +106,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_linear_algebra_and_its_gradients_are_pytorchs(name: str) -> None:
+def test_linear_algebra_and_its_gradients_equal_pytorch(name: str) -> None:
     check_function(FUNCTIONS[name], BATCH)
 
 
@@ -133,7 +133,7 @@ def test_a_net_that_solves_trains_in_c_as_in_pytorch() -> None:
         (lambda x: linalg.qr(x[..., :2], mode="complete")[0], ["mode='reduced'"]),
     ],
 )
-def test_what_is_refused_is_named(
+def test_unsupported_operators_are_reported(
     function: Callable[[torch.Tensor], torch.Tensor], words: list[str]
 ) -> None:
     with pytest.raises(ImportModelError) as caught:

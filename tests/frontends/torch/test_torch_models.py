@@ -30,7 +30,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], int]] = {
 
 
 def randomise_statistics(model: nn.Module) -> None:
-    """Randomise batch norms' statistics, so that they are not an identity."""
+    """Randomise the statistics of batch norms, so that they are not an identity."""
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.normal_(module.running_mean, 0.0, 0.1)
@@ -40,7 +40,7 @@ def randomise_statistics(model: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_model_with_frozen_statistics_computes_the_same(name: str) -> None:
+def test_model_with_frozen_statistics_equals_pytorch(name: str) -> None:
     torch.manual_seed(0)
     build, resolution = MODELS[name]
     model = build().eval()
@@ -49,21 +49,21 @@ def test_model_with_frozen_statistics_computes_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2-0.35-96", "resnet18-64", "resnet20-32", "cnn-8"])
-def test_model_with_batch_statistics_computes_the_same(name: str) -> None:
+def test_model_with_batch_statistics_equals_pytorch(name: str) -> None:
     torch.manual_seed(0)
     build, resolution = MODELS[name]
     # Batch statistics over few elements amplify rounding: PyTorch's own error is this large.
     check_forward(build().train(), torch.randn(8, 3, resolution, resolution), tolerance=1e-4)
 
 
-def test_convolutional_net_needs_one_transpose_at_its_border() -> None:
+def test_convolutional_net_needs_one_transpose_at_its_input() -> None:
     graph = check_forward(MobileNetV2(0.35, 10).eval(), torch.randn(1, 3, 64, 64))
 
     assert [node.op for node in graph.nodes].count("transpose") == 1
     assert graph.nodes[0].op == "transpose"
 
 
-def test_grey_pictures_need_no_transpose_at_all() -> None:
+def test_grey_pictures_need_no_transpose() -> None:
     graph = check_forward(SmallCNN().eval(), torch.randn(2, 1, 8, 8))
 
     assert "transpose" not in {node.op for node in graph.nodes}

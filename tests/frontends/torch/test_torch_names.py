@@ -20,7 +20,7 @@ from pockengine.models.mobilenet_v2 import MobileNetV2
 from pockengine.tests.frontends.torch.checks import Function, check_forward
 
 
-def test_every_parameter_and_statistic_keeps_its_name() -> None:
+def test_parameters_and_statistics_keep_their_names() -> None:
     model = MobileNetV2(0.35, 10)
     expected = {name for name in model.state_dict() if not name.endswith("num_batches_tracked")}
 
@@ -31,7 +31,7 @@ def test_every_parameter_and_statistic_keeps_its_name() -> None:
     assert trainable == {name for name, _ in model.named_parameters()}
 
 
-def test_weights_are_stored_in_our_order_and_say_so() -> None:
+def test_weights_are_stored_permuted_with_their_permutation() -> None:
     model = nn.Sequential(
         nn.Conv2d(4, 6, (3, 5)), nn.Conv2d(6, 6, 3, groups=6), nn.Flatten(), nn.Linear(12, 2)
     )
@@ -49,7 +49,7 @@ def test_weights_are_stored_in_our_order_and_say_so() -> None:
     assert np.array_equal(graph.params["0.weight"].data, weight.transpose(2, 3, 1, 0))
 
 
-def test_weights_go_back_as_they_came() -> None:
+def test_weights_round_trip_unchanged() -> None:
     model = SmallCNN()
     graph = from_torch(model, (torch.randn(2, 1, 8, 8),))
 
@@ -62,7 +62,7 @@ def test_weights_go_back_as_they_came() -> None:
     assert not other.load_state_dict(state, strict=False).unexpected_keys
 
 
-def test_part_of_the_weights_can_go_back() -> None:
+def test_some_of_the_weights_can_be_loaded_back() -> None:
     graph = from_torch(nn.Linear(3, 2), (torch.randn(1, 3),))
 
     state = to_state_dict(graph, {"weight": np.arange(6, dtype=np.float32).reshape(3, 2)})
@@ -77,7 +77,7 @@ def test_part_of_the_weights_can_go_back() -> None:
         ({"weight": np.zeros((2, 3), np.float32)}, r"weight: shape \(2, 3\) .* \(3, 2\)"),
     ],
 )
-def test_wrong_weights_do_not_go_back(values: dict[str, np.ndarray], message: str) -> None:
+def test_wrong_weights_are_refused(values: dict[str, np.ndarray], message: str) -> None:
     graph = from_torch(nn.Linear(3, 2), (torch.randn(1, 3),))
 
     with pytest.raises(ImportModelError, match=message):
@@ -125,7 +125,7 @@ def test_shared_parameter_is_one_under_its_first_name() -> None:
     assert set(graph.params) == {"encode.weight"}
 
 
-def test_shared_parameter_goes_back_to_all_its_places() -> None:
+def test_shared_parameter_is_loaded_into_every_owner() -> None:
     model = Tied()
     graph = from_torch(model, (torch.randn(2, 4),))
     tuned = {"encode.weight": np.full((4, 4), 2, np.float32)}
@@ -200,13 +200,13 @@ def test_inputs_have_the_names_of_forwards_parameters() -> None:
         (lambda x: (x * 2, None, 3), ["output.0"]),
     ],
 )
-def test_outputs_have_the_names_of_their_places(function: object, names: list[str]) -> None:
+def test_outputs_are_named_by_their_paths(function: object, names: list[str]) -> None:
     graph = from_torch(Function(function), (torch.randn(2, 3),))
 
     assert list(graph.outputs) == names
 
 
-def test_a_mapping_without_paths_gives_its_keys() -> None:
+def test_a_mapping_without_paths_is_named_by_its_keys() -> None:
     """transformers registers its outputs this way for PyTorch before 2.9."""
 
     class Answer(OrderedDict[str, int]):
@@ -255,7 +255,7 @@ def test_loss_of_pictures_equals_pytorch() -> None:
     assert float(found) == pytest.approx(float(nn.functional.cross_entropy(x, labels)), rel=1e-6)
 
 
-def test_nodes_know_their_module() -> None:
+def test_nodes_record_their_module() -> None:
     graph = from_torch(SmallCNN(), (torch.randn(2, 1, 8, 8),))
 
     scopes = {node.scope for node in graph.nodes if node.op == "conv2d"}
@@ -275,14 +275,14 @@ class WithLoss(nn.Module):
         return (*(logits.square().mean() * (i + 1) for i in range(self.numbers)), logits)
 
 
-def test_the_one_number_in_a_tuple_is_the_loss() -> None:
+def test_the_only_scalar_in_a_tuple_is_the_loss() -> None:
     model, x = WithLoss(1), torch.ones(4, 3)
     graph = from_torch(model, (x,))
     assert list(graph.outputs) == ["loss", "output.1"]
     pockengine.compile(model, (x,), check=True)
 
 
-def test_of_two_numbers_none_is_taken_for_the_loss() -> None:
+def test_of_two_scalars_neither_is_the_loss() -> None:
     model, x = WithLoss(2), torch.ones(4, 3)
     assert list(from_torch(model, (x,)).outputs) == ["output.0", "output.1", "output.2"]
     with pytest.raises(ImportModelError, match="and no loss: give loss=, or return one"):

@@ -352,7 +352,7 @@ def test_floor_division_keeps_the_sign_of_zero() -> None:
     check_forward(Function(lambda x: torch.copysign(torch.ones(4), x // 2)), x)
 
 
-def test_dropout_drops_a_share_and_its_gradient_alike() -> None:
+def test_dropout_has_its_rate_and_masks_the_gradient_equally() -> None:
     x = torch.ones(40, 50)
     graph = from_torch(nn.Sequential(nn.Linear(50, 50), nn.Dropout(0.3), nn.Dropout(0.5)), (x,))
     assert [(value.name, value.shape) for value in graph.inputs[1:]] == [("seed", ())]
@@ -389,7 +389,7 @@ def test_integers_and_masks_import() -> None:
         lambda x: x * x.argmax(-1),
     ],
 )
-def test_a_scalar_has_a_dimension_to_name(
+def test_a_scalar_accepts_a_dimension(
     function: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
     check_function(function, ())

@@ -37,7 +37,7 @@ class Crossing(Attentive):
         return self.head(self.attention(x, x * 2, x + 1)[0].mean(1))
 
 
-class Unlike(Attentive):
+class SeparateWeights(Attentive):
     """Has three weights instead of a packed one."""
 
     def __init__(self) -> None:
@@ -73,15 +73,13 @@ HEAD = {"head.weight", "head.bias"}
             {"attention.in_proj_weight.lora_A", "attention.in_proj_weight.lora_B"},
         ),
         (
-            Unlike,
+            SeparateWeights,
             "lora-2",
             {f"attention.{x}_proj_weight.lora_{y}" for x in "qv" for y in "AB"},
         ),
     ],
 )
-def test_preset_finds_what_it_is_for(
-    model: type[nn.Module], preset: str, trained: set[str]
-) -> None:
+def test_preset_finds_its_params(model: type[nn.Module], preset: str, trained: set[str]) -> None:
     graph = from_torch(model(), (torch.randn(2, 5, 4),), loss="cross_entropy")
 
     assert set(compile_program(graph, Training(preset)).scheme) == trained | HEAD

@@ -116,7 +116,7 @@ def test_same_seed_draws_the_same_numbers() -> None:
 
 
 @pytest.mark.parametrize("name", ["stochastic depth", "floored"])
-def test_paths_that_training_drops_stay_when_predicting(name: str) -> None:
+def test_stochastic_depth_is_disabled_in_prediction(name: str) -> None:
     draw = DRAWS[name]
     model = Scaled(draw if name == "floored" else lambda x: x * draw(x))
     compiled = compile(model, (X,), loss="mse")
@@ -138,7 +138,7 @@ def test_paths_that_training_drops_stay_when_predicting(name: str) -> None:
         (lambda x: functional.feature_alpha_dropout(x, 0.4, training=False), 1.0),
     ],
 )
-def test_dropout_that_leaves_nothing_to_chance_draws_nothing(dropout: Draw, factor: float) -> None:
+def test_deterministic_dropout_draws_nothing(dropout: Draw, factor: float) -> None:
     graph = from_torch(Function(dropout), (X,))
 
     assert [value.name for value in graph.inputs] == [graph.inputs[0].name]
@@ -146,7 +146,7 @@ def test_dropout_that_leaves_nothing_to_chance_draws_nothing(dropout: Draw, fact
     np.testing.assert_array_equal(found, factor * X.numpy())
 
 
-def test_reparametrisation_has_the_gradient_for_the_noise_that_was_drawn() -> None:
+def test_reparametrisation_has_the_gradient_of_the_drawn_noise() -> None:
     class Encoder(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -174,7 +174,7 @@ def test_reparametrisation_has_the_gradient_for_the_noise_that_was_drawn() -> No
         np.testing.assert_allclose(found[name], parameter.grad, rtol=1e-4, atol=1e-6)
 
 
-def test_noise_in_generated_code_is_the_oracles() -> None:
+def test_noise_in_generated_code_equals_the_oracles() -> None:
     class Noisy(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -191,7 +191,7 @@ def test_noise_in_generated_code_is_the_oracles() -> None:
     assert found == pytest.approx(float(drawn(graph, 1)["loss"]), rel=1e-4)  # the first step's seed
 
 
-def test_a_random_order_has_each_place_once() -> None:
+def test_randperm_contains_each_index_once() -> None:
     graph = from_torch(Function(lambda x: torch.randperm(64).float() * x[0].sign().abs()), (X,))
 
     orders = [drawn(graph, seed)["output"] for seed in range(3)]
@@ -201,7 +201,7 @@ def test_a_random_order_has_each_place_once() -> None:
     assert not np.array_equal(orders[0], orders[1])
 
 
-def test_places_drawn_without_replacement_are_distinct() -> None:
+def test_indices_drawn_without_replacement_are_distinct() -> None:
     draw = Function(lambda x: torch.multinomial(torch.ones(8) + x[0, :8].abs(), 8).float())
 
     found = drawn(from_torch(draw, (X,)), 1)["output"]

@@ -1,4 +1,4 @@
-"""Data-dependent selections of rows: mixtures of experts, masked losses, matched boxes."""
+"""Data-dependent row selections: mixtures of experts, masked losses, matched boxes."""
 
 import copy
 from collections.abc import Callable
@@ -252,7 +252,7 @@ def test_nothing_selected_gives_no_gradient(name: str) -> None:
     assert name == "words" or (found["gradient"] == 0).all()
 
 
-def test_what_is_not_selected_may_be_no_number() -> None:
+def test_unselected_rows_may_be_nan() -> None:
     module = nn.Linear(3, 2)
     x = torch.tensor([[1.0, 2.0, 3.0], [0.0, 1.0, 1.0], [4.0, 1.0, 2.0]])
 
@@ -283,7 +283,7 @@ def by_putting_back(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("writer", [by_add, by_put, by_putting_back])
-def test_what_was_written_by_rows_may_be_written_to_again(writer: Writer) -> None:
+def test_a_tensor_written_by_rows_can_be_written_again(writer: Writer) -> None:
     class Written(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -324,14 +324,14 @@ REFUSED: dict[str, tuple[Loss, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_readers_across_rows_are_refused_with_their_line(name: str) -> None:
+def test_reads_across_rows_are_refused_with_their_line(name: str) -> None:
     loss, words = REFUSED[name]
 
     with pytest.raises(ImportModelError, match=f"test_torch_selected.py:.*{words}"):
         from_torch(Masked(loss), expected(2))
 
 
-def test_a_mask_that_changes_is_another_mask() -> None:
+def test_a_mask_that_changes_is_refused() -> None:
     def loss(m: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         mask = y > 0
         before = m.head(x[mask]).sum()
@@ -342,12 +342,12 @@ def test_a_mask_that_changes_is_another_mask() -> None:
         from_torch(Masked(loss), expected(2))
 
 
-def test_selected_rows_are_no_result() -> None:
+def test_selected_rows_are_refused_as_an_output() -> None:
     with pytest.raises(ImportModelError, match="what forward returns depends on what is selected"):
         from_torch(Function(lambda x: x[x[:, 0] > 0]), (torch.randn(4, 2),))
 
 
-def test_a_test_for_nothing_selected_is_refused_with_the_rewrite(
+def test_a_branch_on_an_empty_selection_is_refused_with_the_rewrite(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     def loss(m: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Buffers that a module writes in training, compared with PyTorch, per step and in evaluation."""
+"""Buffers that a module writes in training, compared with PyTorch per step and in evaluation."""
 
 from collections.abc import Callable
 
@@ -117,13 +117,13 @@ def net_of(name: str) -> tuple[nn.Module, list[tuple[torch.Tensor, torch.Tensor]
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_each_step_and_what_it_keeps_are_pytorchs(name: str) -> None:
+def test_each_step_and_its_buffers_equal_pytorch(name: str) -> None:
     net, batches = net_of(name)
     check_steps(net, batches, 0.05, resume=False)
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_evaluation_is_that_of_eval_mode(name: str) -> None:
+def test_evaluation_equals_eval_mode(name: str) -> None:
     net, batches = net_of(name)
     compiled = compile(net, (batches[0][0],), loss="cross_entropy")
     with compiled.session(1) as session:
@@ -137,7 +137,7 @@ def test_evaluation_is_that_of_eval_mode(name: str) -> None:
     np.testing.assert_allclose(next(iter(found.values())), expected, 1e-4, 1e-4)
 
 
-def test_counts_of_an_instance_norm_stay_as_pytorch_has_them() -> None:
+def test_counts_of_an_instance_norm_equal_pytorch() -> None:
     net, batches = net_of("instance norm")
     compiled = compile(net, (batches[0][0],), loss="cross_entropy")
     with compiled.session(1) as session:
@@ -183,12 +183,12 @@ def written(parameter: torch.Tensor) -> torch.Tensor:
         (lambda m, y: y + written(m.inner.bias), "register_buffer"),
     ],
 )
-def test_what_cannot_be_kept_is_refused(write: Callable[..., object], words: str) -> None:
+def test_unsupported_buffer_writes_are_refused(write: Callable[..., object], words: str) -> None:
     with pytest.raises(ImportModelError, match=words):
         from_torch(Writing(write), (torch.randn(3, 4),))
 
 
-def test_a_buffer_that_each_step_writes_first_is_no_state() -> None:
+def test_a_buffer_overwritten_in_each_step_is_not_a_state() -> None:
     """Phi-3's long-context frequencies are such a buffer."""
 
     def scratch(module: nn.Module, y: torch.Tensor) -> torch.Tensor:
@@ -198,7 +198,7 @@ def test_a_buffer_that_each_step_writes_first_is_no_state() -> None:
     compile(Writing(scratch), (torch.randn(3, 4),), check=True)
 
 
-def test_what_a_module_assigns_while_it_is_traced_is_dropped() -> None:
+def test_attributes_assigned_in_a_trace_are_dropped() -> None:
     def caching(module: nn.Module, y: torch.Tensor) -> torch.Tensor:
         module.cache = getattr(module, "cache", None)
         module.cache = y.new_ones(4) if module.cache is None else module.cache
@@ -210,7 +210,7 @@ def test_what_a_module_assigns_while_it_is_traced_is_dropped() -> None:
     assert not hasattr(module, "cache")
 
 
-def test_hooks_that_a_module_registers_in_its_first_call_are_registered_once() -> None:
+def test_hooks_registered_in_the_first_call_are_registered_once() -> None:
     def hooking(module: nn.Module, y: torch.Tensor) -> torch.Tensor:
         if not hasattr(module, "hooked"):
             module.hooked = True
@@ -246,14 +246,14 @@ class Switched(nn.Module):
         return (y if self.steps == 0 else y * 2).sum()
 
 
-def test_a_buffer_that_forward_leaves_may_decide() -> None:
+def test_a_branch_on_an_unwritten_buffer_is_accepted() -> None:
     compile(Switched(), (torch.randn(3, 4),), check=True)
 
     with pytest.raises(ImportModelError, match="decides by the values in a tensor"):
         from_torch(Switched(counted=True), (torch.randn(3, 4),))
 
 
-def test_quantisation_aware_training_takes_the_ranges_that_observers_have_found() -> None:
+def test_quantisation_aware_training_uses_the_observed_ranges() -> None:
     x, target = torch.randn(8, 3), torch.randn(8, 2)
     model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).train()
     model.qconfig = quantization.get_default_qat_qconfig("fbgemm")

@@ -1,4 +1,4 @@
-"""Branches on values, and temporary settings of a model's configuration in a trace."""
+"""Branches on values, and temporary changes to a model's configuration in a trace."""
 
 from collections.abc import Callable
 
@@ -66,7 +66,7 @@ def checked_distribution(x: torch.Tensor) -> torch.Tensor:
         checked_distribution,
     ],
 )
-def test_branch_that_every_data_takes_alike_is_followed(branch: Branch) -> None:
+def test_branch_taken_alike_by_all_data_is_followed(branch: Branch) -> None:
     check_forward(Function(branch), X)
 
 
@@ -86,7 +86,7 @@ def hidden(x: torch.Tensor) -> torch.Tensor:
 
 
 def failing_otherwise(x: torch.Tensor) -> torch.Tensor:
-    """Fail by an error of PyTorch, not of the model, in the other branch."""
+    """Fail in the other branch with an error of PyTorch, not of the model."""
     return x if (x < 100).all() else x @ torch.ones(3, 3)
 
 
@@ -108,12 +108,12 @@ def by_a_written_mask(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     "branch", [taking_either, hidden, failing_otherwise, caught, by_a_written_mask]
 )
-def test_branch_that_data_may_take_otherwise_is_refused(branch: Branch) -> None:
+def test_data_dependent_branch_is_refused(branch: Branch) -> None:
     with pytest.raises(ImportModelError, match=r"test_torch_trace\.py:.*use torch\.where"):
         from_torch(Function(branch), (X,))
 
 
-def test_branch_by_a_parameter_is_refused() -> None:
+def test_branch_on_a_parameter_is_refused() -> None:
     class Gate(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -165,7 +165,7 @@ class Cached(nn.Module):
         return {"output": x * 2, **({"past": past} if past else {})}
 
 
-def test_configuration_is_set_for_training_and_as_before_afterwards() -> None:
+def test_configuration_is_set_for_training_and_restored() -> None:
     model = Cached()
 
     graph = from_torch(model, {"x": X, "labels": torch.zeros(4, dtype=torch.int64)})
@@ -175,7 +175,7 @@ def test_configuration_is_set_for_training_and_as_before_afterwards() -> None:
     assert torch.distributions.Distribution._validate_args
 
 
-def test_output_that_is_no_tensor_is_named() -> None:
+def test_output_that_is_not_a_tensor_is_reported() -> None:
     class Other:
         pass
 
@@ -183,7 +183,7 @@ def test_output_that_is_no_tensor_is_named() -> None:
         from_torch(Function(lambda x: (x, Other())), (X,))
 
 
-def test_norm_that_is_applied_twice_moves_its_statistics_twice() -> None:
+def test_norm_applied_twice_updates_its_statistics_twice() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -215,11 +215,11 @@ def autocast(enabled: bool) -> nn.Module:
     return Cast()
 
 
-def test_autocast_that_is_disabled_changes_nothing() -> None:
+def test_disabled_autocast_changes_nothing() -> None:
     check_training(autocast(False), [(X, torch.tensor([0, 1, 2, 0]))] * 2)
 
 
-def test_autocast_that_is_enabled_is_left_out() -> None:
+def test_enabled_autocast_is_dropped() -> None:
     module = autocast(True)
     with pytest.warns(UserWarning, match=r"float32: its autocast is left out; bf16=True"):
         graph = from_torch(module, (X,))
@@ -231,13 +231,13 @@ def test_autocast_that_is_enabled_is_left_out() -> None:
     assert relative_error(found, module(X)) <= 4 * torch.finfo(torch.bfloat16).eps
 
 
-def test_autocast_in_an_exported_program_is_refused_with_what_to_do() -> None:
+def test_autocast_in_an_exported_program_is_refused_with_the_fix() -> None:
     program = torch.export.export(autocast(True).eval(), (X,))
     with pytest.raises(ImportModelError, match=r"autocast is enabled.*bf16=True"):
         from_torch(program.module(), (X,))
 
 
-def test_operator_that_pytorch_cannot_trace_is_named() -> None:
+def test_operator_that_pytorch_cannot_trace_is_reported() -> None:
     def loss(x: torch.Tensor) -> torch.Tensor:
         spoken, sizes = torch.ones(2, 2, dtype=torch.int64), torch.full((2,), 2)
         return torch._ctc_loss(x[:, None].expand(-1, 2, -1), spoken, sizes, sizes)[0].sum()
@@ -250,7 +250,7 @@ def test_scalar_squeezes_to_itself() -> None:
     check_forward(Function(lambda x: x.sum().squeeze() * x.mean().squeeze(0).squeeze(-1)), X)
 
 
-def test_a_mask_of_an_encoder_is_applied_as_it_is() -> None:
+def test_an_encoder_mask_is_applied_unchanged() -> None:
     layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True)
     encoder = nn.TransformerEncoder(layer, 1)
     hidden = torch.triu(torch.full((4, 4), -torch.inf), 1)
@@ -258,7 +258,7 @@ def test_a_mask_of_an_encoder_is_applied_as_it_is() -> None:
         check_forward(Function(lambda x, m: encoder(x[None], mask=m)), X, mask)
 
 
-def test_a_check_in_front_of_a_block_without_gradients_is_dropped() -> None:
+def test_a_check_before_a_no_grad_block_is_dropped() -> None:
     class Watched(nn.Module):
         def __init__(self) -> None:
             super().__init__()

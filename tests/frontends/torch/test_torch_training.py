@@ -90,7 +90,7 @@ def test_mean_squared_error_follows_pytorch() -> None:
     check_training(model, batches, loss="mse")
 
 
-def test_frozen_parameters_stay_as_they_are() -> None:
+def test_frozen_parameters_do_not_change() -> None:
     torch.manual_seed(1)
     model = SmallCNN(inputs=3, width=8, classes=5)
     model.stem.requires_grad_(False)

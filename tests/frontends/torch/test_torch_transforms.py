@@ -53,7 +53,7 @@ def several(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("function", [rows, columns, nested, several])
-def test_vmap_is_a_call_for_each_row(function: Applied) -> None:
+def test_vmap_calls_the_function_per_row(function: Applied) -> None:
     batches = [(torch.randn(4, 6), torch.tensor([0, 2, 1, 3])) for _ in range(2)]
     if function is columns:
         check_forward(Applying(function), X)
@@ -102,7 +102,7 @@ def test_packed_sequences_of_known_lengths_train(
     check_training(Packed(kind, [2, 4, 1, 4], **settings), batches)
 
 
-def test_packed_sequences_by_lengths_that_are_data_are_refused() -> None:
+def test_packed_sequences_with_input_lengths_are_refused() -> None:
     class ByData(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -116,7 +116,7 @@ def test_packed_sequences_by_lengths_that_are_data_are_refused() -> None:
         from_torch(ByData(), (torch.randn(5, 4, 6), torch.tensor([2, 4, 1, 4])))
 
 
-def test_module_that_fails_on_its_examples_before_a_branch_is_traced() -> None:
+def test_failure_on_the_examples_is_reported_before_a_branch() -> None:
     def failing(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
         if x.sum() > 1e9:
             raise ValueError("too large")

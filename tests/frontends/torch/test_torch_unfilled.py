@@ -41,7 +41,7 @@ def on_meta(module: nn.Module) -> nn.Module:
     return module
 
 
-def test_shapes_give_the_graph_of_the_module_with_numbers(tmp_path: Path) -> None:
+def test_a_module_on_meta_has_the_same_graph(tmp_path: Path) -> None:
     whole, shapes = from_torch(Tied(), (X,)), from_torch(on_meta(Tied()), (X,))
     assert print_graph(whole) == print_graph(shapes)
     assert not any(param.contents.known for param in shapes.params.values())
@@ -49,7 +49,7 @@ def test_shapes_give_the_graph_of_the_module_with_numbers(tmp_path: Path) -> Non
         shapes.params["one.weight"].data  # noqa: B018
 
 
-def test_weights_of_a_file_make_it_the_same_model(tmp_path: Path) -> None:
+def test_weights_from_a_file_complete_the_model(tmp_path: Path) -> None:
     module = Tied()
     expected = float(module(X).detach())
     names = ("one.weight", "one.bias", "other.bias")
@@ -75,10 +75,10 @@ class Difference(nn.Module):
         return (2 * x - y).square().mean()
 
 
-@pytest.mark.parametrize("given", [(X, X), {"x": X, "y": X}])
-def test_a_tensor_that_is_given_twice_stands_for_two_inputs(
-    given: tuple[torch.Tensor, ...] | dict[str, torch.Tensor],
+@pytest.mark.parametrize("inputs", [(X, X), {"x": X, "y": X}])
+def test_a_tensor_passed_twice_becomes_two_inputs(
+    inputs: tuple[torch.Tensor, ...] | dict[str, torch.Tensor],
 ) -> None:
-    graph = from_torch(Difference(), given)
+    graph = from_torch(Difference(), inputs)
     x, y = np.ones((3, 6), np.float32), np.full((3, 6), 5, np.float32)
     assert float(run(graph, {"x": x, "y": y}, {})["loss"]) == 9

@@ -1,4 +1,4 @@
-"""In-place writes: small programs import with PyTorch's loss and gradient, or are refused by name.
+"""In-place writes: small programs have PyTorch's loss and gradient, or are refused by name.
 
 The oracle runs the programs; the last test runs one in generated C.
 """
@@ -48,7 +48,7 @@ def weighted(name: str) -> tuple[Weighted, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program_that_writes_in_place_has_the_loss_and_gradient_of_pytorch(name: str) -> None:
+def test_in_place_program_has_pytorchs_loss_and_gradient(name: str) -> None:
     model, x = weighted(name)
     expected = copy.deepcopy(model)
     loss = expected(x.clone())
@@ -85,12 +85,12 @@ def test_loop_of_writes_ends_in_one_concatenation() -> None:
     [
         ("overlapping_windows", ["shows an element more than once", "clone"]),
         (
-            "kept_tensor",
+            "captured_tensor",
             ["changes a parameter, or a tensor that is no persistent buffer, in place"],
         ),
     ],
 )
-def test_write_that_is_not_understood_is_refused_by_name(name: str, words: list[str]) -> None:
+def test_unsupported_write_is_refused_by_name(name: str, words: list[str]) -> None:
     @program
     def overlapping_windows(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         z = y * 1
@@ -100,7 +100,7 @@ def test_write_that_is_not_understood_is_refused_by_name(name: str, words: list[
     memory = torch.zeros(4, 6)
 
     @program
-    def kept_tensor(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    def captured_tensor(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         memory[0] += 1
         return y * memory
 
@@ -108,7 +108,7 @@ def test_write_that_is_not_understood_is_refused_by_name(name: str, words: list[
         with pytest.raises(ImportModelError) as caught:
             from_torch(Weighted(name, torch.ones(4, 6)), (torch.randn(4, 6),))
     finally:
-        for extra in ("overlapping_windows", "kept_tensor"):
+        for extra in ("overlapping_windows", "captured_tensor"):
             del PROGRAMS[extra]
     assert all(word in str(caught.value) for word in words)
 
@@ -131,7 +131,7 @@ def test_writes_in_generated_code_train_as_pytorch_does(name: str) -> None:
     np.testing.assert_allclose(state["shift"].numpy(), moved.numpy(), atol=TOLERANCE)
 
 
-def test_a_write_to_what_is_read_through_another_view_is_refused() -> None:
+def test_a_write_to_memory_read_through_another_view_is_refused() -> None:
     class Shifted(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = x.sinh()
@@ -142,7 +142,7 @@ def test_a_write_to_what_is_read_through_another_view_is_refused() -> None:
         from_torch(Shifted(), (torch.randn(4, 4),))
 
 
-def test_a_gradient_of_a_detached_tensor_is_not_lost_by_a_write_to_its_origin() -> None:
+def test_a_write_that_would_lose_a_gradient_is_refused() -> None:
     class Attached(nn.Module):
         def __init__(self) -> None:
             super().__init__()

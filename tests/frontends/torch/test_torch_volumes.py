@@ -128,7 +128,7 @@ FUNCTIONS |= SAMPLED
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_volumes_and_their_gradients_are_pytorchs(name: str) -> None:
+def test_volumes_and_their_gradients_equal_pytorch(name: str) -> None:
     check_function(FUNCTIONS[name], VOLUME)
 
 
@@ -147,7 +147,7 @@ def test_a_net_of_volumes_trains_in_c_as_in_pytorch() -> None:
     check_steps(model, [batch] * 3, 0.05, resume=False)
 
 
-def test_padding_is_never_the_place_of_a_maximum() -> None:
+def test_the_index_of_a_maximum_is_never_padding() -> None:
     x = torch.full((1, 1, 4, 4), -torch.inf)
     pool = Function(lambda x: functional.max_pool2d(x, 3, 1, 1, return_indices=True))
     graph = from_torch(pool, (x,))

@@ -45,7 +45,7 @@ Rows = dict[str, torch.Tensor]
 
 
 class FixedPatches(nn.Module):
-    """LFM2-VL with the sizes of its pictures as Python numbers: shapes depend on them."""
+    """LFM2-VL with picture sizes as Python numbers, because shapes depend on them."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class FixedPatches(nn.Module):
 
 
 class AllPictures(nn.Module):
-    """SmolVLM without its removal of blank pictures, whose number is data."""
+    """SmolVLM without its removal of blank pictures, whose number is data-dependent."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ def of_patches(generator: torch.Generator) -> torch.Tensor:
 
 
 def rows(pictures: Callable[[torch.Generator], torch.Tensor], placeholders: int) -> Rows:
-    """Return two rows: a token, the picture's placeholders, and text that is learned."""
+    """Return two rows: a token, the picture's placeholders, and text to learn."""
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(0, IMAGE, (2, TOKENS), generator=generator)
     tokens[:, 1 : 1 + placeholders] = IMAGE
@@ -154,13 +154,13 @@ def loss_of(outputs: Any, target: torch.Tensor) -> torch.Tensor:
         pytest.param(lfm2_vl, rows(of_patches, 4), 2.0, id="lfm2-vl", marks=pytest.mark.nightly),
     ],
 )
-def test_trains_as_peft_does(
+def test_training_equals_peft(
     make: Callable[[], nn.Module], batch: Rows, rate: float, tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
     model = make().eval()
     inputs = {name: tensor for name, tensor in batch.items() if name != "target"}
-    if make is paligemma:  # its prefix, which it attends to in both directions
+    if make is paligemma:  # its prefix has bidirectional attention
         inputs["token_type_ids"] = (inputs["input_ids"] == IMAGE).long()
 
     feed = inputs | {"target": batch["target"]}

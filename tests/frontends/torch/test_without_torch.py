@@ -16,12 +16,12 @@ def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
 
 
-def test_importing_a_module_says_what_to_install() -> None:
+def test_importing_a_module_names_the_package_to_install() -> None:
     with pytest.raises(ImportModelError, match=r"from_torch needs PyTorch.*pip install torch"):
         from_torch(object(), ())
 
 
-def test_giving_weights_back_says_what_to_install() -> None:
+def test_loading_weights_back_names_the_package_to_install() -> None:
     graph = Graph("test")
     Builder(graph).param("weight", np.ones(3, np.float32))
 
