@@ -1,4 +1,4 @@
-"""`pockengine.compile`: the first ten lines of a user."""
+"""`pockengine.compile` as in a user's first ten lines."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @EVERY_BACKEND
-def test_tuned_weights_go_back_into_the_module(tmp_path: Path, device: Path | str) -> None:
+def test_tuned_weights_load_into_the_module(tmp_path: Path, device: Path | str) -> None:
     net, (x, y) = convolution_and_head(), batch()
     compiled = pockengine.compile(
         net,
@@ -56,7 +56,7 @@ def test_tuned_weights_go_back_into_the_module(tmp_path: Path, device: Path | st
 
 
 @EVERY_BACKEND
-def test_frozen_parameters_come_back_unchanged(device: Path | str) -> None:
+def test_frozen_parameters_are_exported_unchanged(device: Path | str) -> None:
     net, (x, y) = convolution_and_head(), batch()
     before = {name: value.clone() for name, value in net.state_dict().items()}
     compiled = pockengine.compile(net, (x,), loss=LOSS, scheme="head-only", device=device)
@@ -68,7 +68,7 @@ def test_frozen_parameters_come_back_unchanged(device: Path | str) -> None:
 
 
 @pytest.mark.skipif(not load_device("host").cpu.bf16, reason="this CPU has no bf16 products")
-def test_bf16_products_train_as_f32_ones_do() -> None:
+def test_bf16_products_train_as_f32() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(64, 96), nn.GELU(), nn.Linear(96, 32))
     x, y = torch.randn(48, 64), torch.randint(0, 32, (48,))
@@ -82,7 +82,7 @@ def test_bf16_products_train_as_f32_ones_do() -> None:
     assert 1e-6 < np.abs(rounded / plain - 1).max() < 1e-2
 
 
-def test_errors_name_the_given_argument() -> None:
+def test_errors_name_the_argument() -> None:
     net, (x, _) = convolution_and_head(), batch()
     with pytest.raises(
         DeviceError, match="unknown device 'pi9'; known devices: adreno-740, alif-e3"
@@ -96,7 +96,7 @@ def test_errors_name_the_given_argument() -> None:
         pockengine.compile(net, (x,), loss=LOSS, memory_budget=64)
 
 
-def test_wrong_inputs_of_a_step_are_named() -> None:
+def test_wrong_inputs_of_a_step_are_reported() -> None:
     net, (x, y) = convolution_and_head(), batch()
     with pockengine.compile(net, (x,), loss=LOSS).session() as session:
         with pytest.raises(RuntimeFailure, match="input"):

@@ -43,7 +43,7 @@ def small(drop: float = 0.0) -> tuple[nn.Module, tuple[torch.Tensor]]:
 
 @pytest.fixture
 def wrong_tanh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the importer map tanh to sigmoid, as a mistake in a table would."""
+    """Make the importer map tanh to sigmoid, like a wrong entry in a table."""
     from pockengine.frontends.torch.aten import registry
 
     right = registry.rule_for
@@ -53,7 +53,7 @@ def wrong_tanh(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_a_right_step_passes_and_leaves_the_model_as_it_was() -> None:
+def test_a_correct_step_passes_and_leaves_the_model_unchanged() -> None:
     model, inputs = small(drop=0.5)
     before = {name: x.clone() for name, x in model.state_dict().items()}
     random = torch.get_rng_state()
@@ -73,7 +73,7 @@ class Centred(Small):
         return super().forward(x if self.training else x - 0.5)
 
 
-def test_a_model_with_another_prediction_in_evaluation_mode_is_named() -> None:
+def test_a_model_with_another_prediction_in_evaluation_mode_is_reported() -> None:
     expected = r"Centred: output 'output' in evaluation mode is wrong .* PyTorch by 0\.\d+"
     model, inputs = Centred(0.5), (torch.randn(4, 3, 8, 8),)
     with pytest.raises(CheckError, match=expected):
@@ -86,8 +86,10 @@ def test_a_model_with_another_prediction_in_evaluation_mode_is_named() -> None:
 
 
 @pytest.mark.usefixtures("wrong_tanh")
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])  # the artifact's own step, or another
-def test_a_wrong_import_is_named_and_leaves_nothing(optimizer: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "optimizer", ["sgd", "adam"]
+)  # the optimizer of the artifact's step, or another
+def test_a_wrong_import_is_reported_and_leaves_no_files(optimizer: str, tmp_path: Path) -> None:
     model, inputs = small()
     expected: Any = {"loss": "cross_entropy", "optimizer": optimizer, "check": True}
     with pytest.raises(CheckError, match=r"Small: the loss is wrong .* PyTorch by 0\.\d+"):
@@ -96,7 +98,7 @@ def test_a_wrong_import_is_named_and_leaves_nothing(optimizer: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("optimizer", "libraries"), [("sgd", 1), ("adam", 2)])
-def test_a_checked_compile_imports_once_and_hashes_nothing_again(
+def test_a_checked_compile_imports_once_and_hashes_once(
     optimizer: str, libraries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: Counter[str] = Counter()
@@ -128,7 +130,7 @@ class Scaled(nn.Module):
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e-30, 1e16])
-def test_small_and_large_gradients_are_measured(scale: float, wrong: list[float]) -> None:
+def test_small_and_large_gradients_are_checked(scale: float, wrong: list[float]) -> None:
     """A correct gradient of 1e-8 passes, although a step of rate 1 loses it in the weight.
 
     An error of 1 % is refused at each scale except 1e-30, where it is below rounding.
@@ -146,7 +148,7 @@ def test_small_and_large_gradients_are_measured(scale: float, wrong: list[float]
 
 @pytest.fixture(name="wrong")
 def wrong_gradient_of_tanh(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Multiply the gradient of tanh by the number in the returned list."""
+    """Multiply the gradient of tanh by the number in the returned list, 1 at first."""
     right = lookup("tanh")
     rule = right.vjp_rule(0)
     assert rule is not None
@@ -164,7 +166,7 @@ def wrong_gradient_of_tanh(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.mark.usefixtures("wrong")
-def test_a_wrong_gradient_is_named_by_the_users_name() -> None:
+def test_a_wrong_gradient_is_reported_by_the_users_name() -> None:
     model, inputs = small()
     with pytest.raises(CheckError, match=r"the gradient of (conv|norm)\.\w+ is wrong"):
         pockengine.compile(model, inputs, loss="cross_entropy", check=True)
@@ -174,12 +176,12 @@ PART = Scheme("part", (("conv.weight", parse_choice(0.5, "part")), ("head.*", FU
 
 
 @pytest.mark.parametrize("scheme", ["bias-only", PART, lora(2, 4.0, ["head.weight"])])
-def test_what_a_scheme_trains_is_checked(scheme: Any) -> None:
+def test_the_params_of_a_scheme_are_checked(scheme: Any) -> None:
     model, inputs = small()
     pockengine.compile(model, inputs, loss="mse", scheme=scheme, check=True)
 
 
-def test_an_ill_conditioned_net_is_not_refused() -> None:
+def test_an_ill_conditioned_net_passes() -> None:
     class Cancelling(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -208,7 +210,7 @@ def test_operators_without_a_derivative_in_pytorch_pass() -> None:
     pockengine.compile(Shapes(), (torch.ones(3, 2),), check=True)
 
 
-def test_what_draws_random_numbers_is_compared_with_the_oracle() -> None:
+def test_a_random_step_is_compared_with_the_oracle() -> None:
     class Drawing(nn.Module):
         def __init__(self) -> None:
             super().__init__()

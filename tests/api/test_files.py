@@ -18,14 +18,14 @@ from pockengine.files import (
 )
 
 
-def test_a_file_is_written_and_nothing_else_is_left(tmp_path: Path) -> None:
+def test_a_file_is_written_and_no_other_file_remains(tmp_path: Path) -> None:
     for text in ("a", "b"):
         write_text_whole(tmp_path / "file", text)
     assert (tmp_path / "file").read_text() == "b"
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_permissions_are_kept_and_those_of_a_new_file_are_the_users(tmp_path: Path) -> None:
+def test_permissions_are_preserved_and_a_new_file_follows_the_umask(tmp_path: Path) -> None:
     old = os.umask(0o027)
     try:
         write_text_whole(tmp_path / "new", "")
@@ -50,7 +50,7 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_what_a_link_points_to_stays(tmp_path: Path) -> None:
+def test_the_target_of_a_link_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("kept")
     (tmp_path / "link").symlink_to("target")
     write_text_whole(tmp_path / "link", "new")
@@ -59,7 +59,7 @@ def test_what_a_link_points_to_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["/dev/null", "/dev/full", "fifo", "folder", "link to a device"])
-def test_what_is_no_file_stays(tmp_path: Path, kind: str) -> None:
+def test_devices_and_folders_are_not_replaced(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "place"
     if kind == "fifo":
         os.mkfifo(path)
@@ -75,7 +75,7 @@ def test_what_is_no_file_stays(tmp_path: Path, kind: str) -> None:
     assert path.lstat().st_ino == before.st_ino
 
 
-def test_a_path_that_the_system_would_cut_is_refused(tmp_path: Path) -> None:
+def test_a_path_with_a_nul_is_refused(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("kept")
     with pytest.raises(OSError, match=r"'.*kept\\x00x' holds a NUL"):
         write_text_whole(tmp_path / "kept\0x", "")
@@ -84,7 +84,7 @@ def test_a_path_that_the_system_would_cut_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "kept").read_text() == "kept"
 
 
-def test_writers_at_once_do_not_share_a_name(tmp_path: Path) -> None:
+def test_concurrent_writers_do_not_share_a_name(tmp_path: Path) -> None:
     texts = [str(digit) * 100_000 for digit in range(8)]
     with ThreadPoolExecutor(8) as pool:
         for _ in range(10):
@@ -93,7 +93,7 @@ def test_writers_at_once_do_not_share_a_name(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_folder_that_is_held_is_not_removed(tmp_path: Path) -> None:
+def test_a_folder_in_use_is_not_removed(tmp_path: Path) -> None:
     with private_folder(tmp_path / "file") as first, private_folder(tmp_path / "file") as second:
         assert first != second
         assert first.exists()
@@ -112,13 +112,13 @@ def test_a_folder_that_is_held_is_not_removed(tmp_path: Path) -> None:
     ],
     ids=range(7),
 )
-def test_toml_that_is_none_is_a_value_error(tmp_path: Path, text: bytes) -> None:
+def test_invalid_toml_is_a_value_error(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "file.toml").write_bytes(text)
     with pytest.raises(ValueError, match=r"."):
         read_toml(tmp_path / "file.toml")
 
 
-def test_a_folder_is_made_by_who_comes_first_and_others_wait(tmp_path: Path) -> None:
+def test_the_first_process_makes_a_folder_and_others_wait(tmp_path: Path) -> None:
     made = []
 
     def make(folder: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_folder_is_made_by_who_comes_first_and_others_wait(tmp_path: Path) -> 
     assert sorted(path.name for path in (tmp_path / "f").iterdir()) == ["x", "x.lock"]
 
 
-def test_what_a_killed_process_left_is_removed_first(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     with private_folder(tmp_path / "x") as killed:
         pass
     (killed / "half").mkdir(parents=True)
@@ -143,7 +143,7 @@ def test_what_a_killed_process_left_is_removed_first(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "x.lock"]
 
 
-def test_a_folder_that_cannot_be_made_is_not_there(tmp_path: Path) -> None:
+def test_a_failed_folder_does_not_exist(tmp_path: Path) -> None:
     def make(folder: Path) -> None:
         (folder / "part").touch()
         raise OSError("full")
@@ -154,7 +154,7 @@ def test_a_folder_that_cannot_be_made_is_not_there(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["x.lock"]
 
 
-def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+def test_a_lock_is_exclusive(tmp_path: Path) -> None:
     total = tmp_path / "total"
     total.write_text("0")
 

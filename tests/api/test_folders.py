@@ -1,3 +1,5 @@
+"""Per-user folders: their paths, and who may write to them."""
+
 import os
 import tempfile
 from pathlib import Path
@@ -16,7 +18,7 @@ def no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_xdg_variables_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_xdg_variables_set_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -34,7 +36,7 @@ def test_folders_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert data_folder().stat().st_mode & 0o777 == 0o700
 
 
-def test_without_a_home_the_folder_is_this_users_alone(no_home: Path) -> None:
+def test_without_a_home_the_folder_is_private_to_the_user(no_home: Path) -> None:
     folder = config_folder()
 
     home = no_home / f"pockengine-{os.getuid()}"
@@ -42,7 +44,7 @@ def test_without_a_home_the_folder_is_this_users_alone(no_home: Path) -> None:
     assert home.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_folder_that_others_may_write_is_refused(no_home: Path) -> None:
+def test_a_folder_writable_by_others_is_refused(no_home: Path) -> None:
     home = no_home / f"pockengine-{os.getuid()}"
     home.mkdir()
     home.chmod(0o777)

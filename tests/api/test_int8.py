@@ -36,7 +36,7 @@ def used_net() -> Net:
     return net.eval()
 
 
-def test_a_model_trains_in_int8_and_gives_its_weights_back(tmp_path: Path) -> None:
+def test_a_model_trains_in_int8_and_exports_its_weights(tmp_path: Path) -> None:
     net, rng = used_net(), np.random.default_rng(0)
     x = rng.standard_normal((8, 3, 8, 8)).astype(np.float32) + np.float32(0.5)
     compiled = pockengine.compile(
@@ -69,6 +69,6 @@ def test_a_range_of_sizes_is_refused() -> None:
         )
 
 
-def test_samples_are_given_by_the_names_of_inputs() -> None:
+def test_samples_are_keyed_by_input_names() -> None:
     with pytest.raises(CompileError, match=r'calibration is a list; give rows .* \{"x": samples\}'):
         pockengine.Int8([np.zeros((4, 3), np.float32)])

@@ -17,7 +17,7 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(8, 1, 6, 6), torch.randint(0, 3, (8,))
 
 
-def test_a_loaded_artifact_trains_and_gives_the_models_weights(tmp_path: Path) -> None:
+def test_a_loaded_artifact_trains_and_exports_the_models_weights(tmp_path: Path) -> None:
     net, (x, y) = convolution_and_head(), batch()
     compiled = pockengine.compile(net, (x,), loss="cross_entropy", folder=tmp_path / "net")
     loaded = pockengine.load(tmp_path / "net")
@@ -39,7 +39,7 @@ def test_a_loaded_artifact_trains_and_gives_the_models_weights(tmp_path: Path) -
     )
 
 
-def test_what_is_no_artifact_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_an_artifact_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="is no artifact"):
         pockengine.load(tmp_path)
 
@@ -57,6 +57,6 @@ def test_representations_are_a_few_lines(tmp_path: Path) -> None:
             assert word in text
 
 
-def test_all_errors_are_caught_by_one_public_name(tmp_path: Path) -> None:
+def test_all_errors_share_one_public_base_class(tmp_path: Path) -> None:
     with pytest.raises(pockengine.PockEngineError, match="nowhere"):
         pockengine.load(tmp_path / "nowhere")

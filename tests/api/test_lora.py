@@ -19,7 +19,7 @@ SCHEME = pockengine.lora(4, 8, ["mix.*.weight", "stem.weight"], ["head.*"])
 
 
 class Net(nn.Module):
-    """A convolution, then attention over its pixels, with projection names that a preset knows."""
+    """A convolution, then attention over its pixels, with projection names that presets match."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def by_hand(compiled: Compiled) -> Net:
 
 
 @EVERY_BACKEND
-def test_ten_steps_are_those_of_adapters_written_by_hand(device: Path | str) -> None:
+def test_ten_steps_equal_handwritten_adapters(device: Path | str) -> None:
     compiled = pockengine.compile(
         model(),
         batch()[:1],
@@ -107,7 +107,7 @@ def test_ten_steps_are_those_of_adapters_written_by_hand(device: Path | str) -> 
         torch.testing.assert_close(plain.get_submodule(name).weight, weight, rtol=1e-3, atol=1e-5)
 
 
-def test_the_preset_and_its_files_go_from_session_to_session(tmp_path: Path) -> None:
+def test_the_preset_and_its_files_load_into_another_session(tmp_path: Path) -> None:
     compiled = pockengine.compile(model(), batch()[:1], loss="cross_entropy", scheme="lora-2")
     assert {adapter.weight for adapter in compiled.program.adapters} == {
         "mix.query.weight",
@@ -134,7 +134,7 @@ def test_the_preset_and_its_files_go_from_session_to_session(tmp_path: Path) -> 
             np.testing.assert_array_equal(session.predict({"x": arrays()["x"]})["output"], expected)
 
 
-def test_a_varying_batch_shares_its_adapters() -> None:
+def test_all_batch_sizes_share_the_adapters() -> None:
     torch.manual_seed(0)
     net, (x, y) = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)), batch()
     rows = x[:, 0, 0, :5].contiguous()
@@ -154,7 +154,7 @@ def test_a_varying_batch_shares_its_adapters() -> None:
     assert final < losses[-1] < losses[0]
 
 
-def test_a_weight_without_influence_says_so() -> None:
+def test_a_weight_without_influence_is_reported() -> None:
     class Unused(Net):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return super().forward(x) + 0.0 * self.mix["extra"](x.mean((2, 3))).detach()

@@ -59,7 +59,7 @@ MAKERS: dict[str, Maker] = {
 
 @EVERY_BACKEND
 @pytest.mark.parametrize("name", MAKERS)
-def test_optimizer_of_pytorch_does_what_it_does_there(name: str, device: Path | str) -> None:
+def test_pytorch_optimizer_steps_equal_pytorch(name: str, device: Path | str) -> None:
     model = net()
     twin = copy.deepcopy(model)
     compiled = pockengine.compile(
@@ -98,7 +98,9 @@ def stepped(model: nn.Sequential) -> torch.optim.Optimizer:
         (lambda m: "adma", "unknown optimizer 'adma'; known are adadelta"),
     ],
 )
-def test_what_cannot_be_taken_is_named(make: Callable[[nn.Sequential], Any], words: str) -> None:
+def test_unsupported_optimizers_are_reported(
+    make: Callable[[nn.Sequential], Any], words: str
+) -> None:
     model = net()
     with pytest.raises(PockEngineError, match=words):
         pockengine.compile(model, (X,), loss="cross_entropy", optimizer=make(model))
@@ -118,7 +120,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("name", [name for name in OWN if hasattr(torch.optim, name)])
-def test_every_setting_is_taken_over(name: str) -> None:
+def test_every_setting_is_converted(name: str) -> None:
     model = nn.Linear(3, 2, bias=False)
     own, kind = OWN[name], getattr(torch.optim, name)
     known = inspect.signature(kind).parameters
@@ -130,7 +132,7 @@ def test_every_setting_is_taken_over(name: str) -> None:
     assert found.rules[0] == ("weight", own)
 
 
-def test_name_stands_for_the_defaults() -> None:
+def test_name_means_the_defaults() -> None:
     def program(optimizer: object) -> str:
         compiled = pockengine.compile(net(), (X,), loss="cross_entropy", optimizer=optimizer)
         return str(compiled.program.entries["train"].graph)
@@ -155,7 +157,7 @@ SCHEDULES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_a_schedule_of_pytorch_gives_the_rates_that_it_gives_there(name: str) -> None:
+def test_a_pytorch_schedule_has_pytorchs_rates(name: str) -> None:
     optimizer = torch.optim.SGD(net().parameters(), 0.05)
     schedule = SCHEDULES[name](optimizer)
     rates = as_rates(schedule)
@@ -169,7 +171,7 @@ def test_a_schedule_of_pytorch_gives_the_rates_that_it_gives_there(name: str) ->
     assert ours == [*theirs, theirs[2]]
 
 
-def test_a_training_by_a_schedule_of_pytorch_is_pytorchs() -> None:
+def test_training_with_a_pytorch_schedule_equals_pytorch() -> None:
     model = net()
     twin = copy.deepcopy(model)
     own, its = grouped(model), grouped(twin)
@@ -187,7 +189,7 @@ def test_a_training_by_a_schedule_of_pytorch_is_pytorchs() -> None:
     check_state(compiled.state_dict(), twin.state_dict())
 
 
-def test_schedules_that_no_rate_can_be_are_refused() -> None:
+def test_schedules_without_an_equivalent_are_refused() -> None:
     optimizer = torch.optim.SGD(net().parameters(), 0.05, momentum=0.9)
     with pytest.raises(RuntimeFailure, match=r"changes momentum .* cycle_momentum=False"):
         as_rates(Schedules.OneCycleLR(optimizer, 0.1, UPDATES))
@@ -197,7 +199,7 @@ def test_schedules_that_no_rate_can_be_are_refused() -> None:
         as_rates(Schedules.LambdaLR(grouped(net()), [lambda n: 1.0, lambda n: 0.5**n]))
 
 
-def test_a_release_without_muon_has_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_without_muon_has_the_other_optimizers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.optim, "Muon", raising=False)
     kinds = runpy.run_path(optimizers.__file__)["_KINDS"]
     assert {torch.optim.SGD, torch.optim.AdamW} < set(kinds)

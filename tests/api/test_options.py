@@ -41,7 +41,7 @@ def test_keywords_override_options() -> None:
     assert CompileOptions().optimizer == Sgd()
 
 
-def test_options_compile_as_keywords_do() -> None:
+def test_options_and_keywords_compile_equally() -> None:
     options = pockengine.CompileOptions(optimizer=Adam(), scheme="full")
     by_options = pockengine.compile(squares(), (), options=options)
     by_keywords = pockengine.compile(squares(), (), optimizer=Adam(), scheme="full")
@@ -59,12 +59,12 @@ def test_options_compile_as_keywords_do() -> None:
         ({"scheme": "a\0b"}, "compile: scheme holds a NUL character"),
     ],
 )
-def test_a_wrong_keyword_is_named(keywords: dict[str, Any], message: str) -> None:
+def test_a_wrong_keyword_is_reported(keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message.replace("|", r"\|")):
         pockengine.compile(squares(), (), **keywords)
 
 
-def test_fit_takes_options_and_keywords() -> None:
+def test_fit_accepts_options_and_keywords() -> None:
     compiled = pockengine.compile(squares(), ())
     rows = {"x": np.ones((8, 3), np.float32)}
     options = pockengine.FitOptions(steps=2, lr=0.1, progress=False)

@@ -90,7 +90,7 @@ class Similar(nn.Module):
 
 
 @pytest.mark.parametrize("buckets", [(8,), (2, 8)])
-def test_outputs_are_as_long_as_the_inputs_in_each_dimension(buckets: tuple[int, ...]) -> None:
+def test_outputs_are_cropped_to_the_input_sizes(buckets: tuple[int, ...]) -> None:
     net = Similar()
     sizes = replace(BATCH, buckets=buckets)
     compiled = pockengine.compile(net, (batch(4)[0],), loss="cross_entropy", sizes=sizes)
@@ -114,7 +114,7 @@ def test_rows_are_predicted_with_a_single_bucket() -> None:
 
 
 class Decoder(nn.Module):
-    """One causal attention layer over token embeddings: later tokens cannot matter."""
+    """One causal attention layer over token embeddings: later tokens have no influence."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ def sized(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"outputs": {"predict": {"output": [1]}}}, "dimension 1 of output .* of predict@2"),
     ],
 )
-def test_sizes_that_entries_do_not_have_are_refused_at_load(
+def test_sizes_that_no_entry_has_are_refused_at_load(
     sized: Path, damage: dict[str, object], fault: str
 ) -> None:
     path = sized / "manifest.json"

@@ -53,7 +53,7 @@ def vectors() -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("kind", [Norms, Tied, Versioned])
-def test_state_dict_is_whole_and_loads_strictly(kind: type[nn.Module]) -> None:
+def test_state_dict_is_complete_and_loads_strictly(kind: type[nn.Module]) -> None:
     torch.manual_seed(0)
     model = kind()
     words = torch.randint(9, (5, 3))
@@ -85,7 +85,7 @@ def test_state_dict_is_whole_and_loads_strictly(kind: type[nn.Module]) -> None:
 
 
 class Cast(nn.Module):
-    """A typical 16-bit module: casts to its own type, norms in float32."""
+    """A typical 16-bit module: casts to its own dtype, norms in float32."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class Cast(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_a_module_of_16_bits_trains_in_f32_and_comes_back(dtype: torch.dtype) -> None:
+def test_a_16_bit_module_trains_in_f32_and_is_exported(dtype: torch.dtype) -> None:
     """Losses and weights agree with PyTorch's within the precision of 16 bits."""
     torch.manual_seed(0)
     module, eps = Cast(dtype), torch.finfo(dtype).eps

@@ -78,7 +78,7 @@ FROZEN = ("table.weight", "up.weight", "down.weight")
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-def test_training_is_pytorchs_on_the_decoded_weights(storage: str, tmp_path: Path) -> None:
+def test_training_equals_pytorch_on_the_decoded_weights(storage: str, tmp_path: Path) -> None:
     compiled = compiled_with(storage, check=True)
     params = compiled.artifact.params
     assert {params[name].type.dtype.value for name in FROZEN} == {STORAGES[storage]}
@@ -116,7 +116,7 @@ def test_training_is_pytorchs_on_the_decoded_weights(storage: str, tmp_path: Pat
             assert float(session.evaluate(feeds[0])["loss"]) == pytest.approx(after, rel=1e-6)
 
 
-def test_adapters_are_merged_into_what_was_trained_on() -> None:
+def test_adapters_are_merged_into_the_decoded_weights() -> None:
     compiled = compiled_with("int4", pockengine.lora(4, 8, ["up.weight"], ["head.*"]))
     with compiled.session() as session:
         before = compiled.state_dict(session)["up.weight"]
@@ -147,7 +147,7 @@ class Tied(nn.Module):
 
 
 @pytest.mark.parametrize("storage", ["int4", "int8", "bf16", "f32"])
-def test_a_budget_decodes_a_large_head_by_blocks(storage: str) -> None:
+def test_with_a_budget_a_large_head_is_decoded_in_blocks(storage: str) -> None:
     losses, arenas = [], []
     rng = np.random.default_rng(0)
     ids, labels = rng.integers(0, 4096, (2, 8))
@@ -165,13 +165,13 @@ def test_a_budget_decodes_a_large_head_by_blocks(storage: str) -> None:
         feed = {"ids": ids, "target": labels}
         with made.session() as session:
             losses.append([float(session.train_step(feed, 0.01)["loss"]) for _ in range(3)])
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)  # a different order of sums
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)  # a different order of summation
     assert losses[0][2] < losses[0][0]
     assert arenas[1] <= 500_000 < 4 * 4096 * 64
     assert storage == "f32" or arenas[0] > 4 * 4096 * 64
 
 
-def test_the_artifact_is_as_small_as_it_says() -> None:
+def test_the_artifact_has_the_size_of_its_storage() -> None:
     made = {storage: compiled_with(storage) for storage in ("f32", "int4")}
     sizes = {name: each.artifact.weights.stat().st_size for name, each in made.items()}
     stored = 4 * (96 + 64 + 2 * 64 + 64 * 5)  # f32: these train
@@ -180,7 +180,7 @@ def test_the_artifact_is_as_small_as_it_says() -> None:
     assert sizes["int4"] < 1.2 * (small * 0.5625 + stored) + 2000
 
 
-def test_a_storage_that_there_is_not_is_refused() -> None:
+def test_an_unknown_storage_is_refused() -> None:
     with pytest.raises(CompileError, match="stored as f32, bf16, f16, int8, int4, not 'fp8'"):
         compiled_with("fp8")
     with pytest.raises(CompileError, match="no weight of a linear layer or embedding"):

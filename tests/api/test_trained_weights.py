@@ -47,7 +47,7 @@ def feed(compiled: Compiled) -> dict[str, np.ndarray]:
 CONTROLS = ("lr", "step", "seed")
 
 
-def test_a_step_is_pytorchs_but_for_rounding(tmp_path: Path) -> None:
+def test_a_step_equals_pytorch_up_to_rounding(tmp_path: Path) -> None:
     compiled, net = compiled_by("full"), model()
     params = compiled.artifact.params
     assert {params[name].type.dtype.value for name in LARGE} == {"bf16"}
@@ -69,7 +69,7 @@ def test_a_step_is_pytorchs_but_for_rounding(tmp_path: Path) -> None:
     torch.testing.assert_close(compiled.state_dict(tmp_path / "saved"), found, rtol=0, atol=0)
 
 
-def test_adapters_in_bf16_go_to_peft_and_come_back(tmp_path: Path) -> None:
+def test_bf16_adapters_round_trip_through_peft(tmp_path: Path) -> None:
     compiled = compiled_by(pockengine.lora(64, 8, ["0.weight"], ["2.bias"]))
     params = compiled.artifact.params
     assert {params[f"0.weight.lora_{part}"].type.dtype.value for part in "AB"} == {"bf16"}
