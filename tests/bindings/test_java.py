@@ -104,7 +104,7 @@ def built(artifact: Artifact, folder: Path) -> Path:
     return folder / "libpockengine_java.so"
 
 
-def test_a_training_is_pythons_to_the_bit(
+def test_training_equals_python_bit_for_bit(
     classes: Path, artifact: Artifact, batches: list[Mapping[str, np.ndarray]], tmp_path: Path
 ) -> None:
     """Training stops after 12 steps and resumes; the JVM checks each JNI call."""
@@ -156,7 +156,7 @@ def test_the_native_side_compiles_for_aarch64(artifact: Artifact, tmp_path: Path
     assert done.returncode == 0, done.stderr
 
 
-def test_the_example_app_fits_the_library(classes: Path, tmp_path: Path) -> None:
+def test_the_example_app_compiles_against_the_library(classes: Path, tmp_path: Path) -> None:
     """Stubs stand in for Android's SDK: the app is compiled but not run."""
     text = (CHECKS.parent / "stubs.txt").read_text()
     for part in text.split("=== ")[1:]:
@@ -170,7 +170,7 @@ def test_the_example_app_fits_the_library(classes: Path, tmp_path: Path) -> None
     assert (out / "org" / "example" / "train" / "TrainWorker.class").is_file()
 
 
-def test_names_that_c_looks_up_survive_shrinking() -> None:
+def test_names_looked_up_by_c_survive_shrinking() -> None:
     rules = (ROOT / "library" / "consumer-rules.pro").read_text()
     c = (LIBRARY / "c" / "pe_jni.c").read_text()
     assert re.findall(r'GetMethodID\(env, trainer, "(\w+)"', c) == ["read", "event"]
@@ -179,7 +179,7 @@ def test_names_that_c_looks_up_survive_shrinking() -> None:
     assert "boolean event(int, long, float[], long, byte[], byte[]);" in rules
 
 
-def test_androids_build_takes_the_sources(artifact: Artifact, tmp_path: Path) -> None:
+def test_androids_build_compiles_the_sources(artifact: Artifact, tmp_path: Path) -> None:
     """Build the CMake file's Android branch with this machine's compiler, as there is no NDK."""
     if shutil.which("cmake") is None:
         pytest.skip("cmake is not installed (apt-get install cmake)")
@@ -212,7 +212,7 @@ def java_names(file: str, kind: str) -> list[str]:
     return re.findall(r"\b[A-Z][A-Z0-9_]+\b", re.sub(r"/\*.*?\*/", "", body, flags=re.S))
 
 
-def test_enumerations_have_cs_order() -> None:
+def test_enumerations_are_in_the_order_of_c() -> None:
     assert java_names("Tensor", "Type") == c_names("pe.h", "pe_dtype")
     assert java_names("Event", "Kind") == c_names("pe_train.h", "pe_event_kind")
     kinds = [name.removesuffix("_RATE") for name in c_names("pe_train.h", "pe_schedule_kind")]
