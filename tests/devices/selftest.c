@@ -62,12 +62,12 @@ static int check(pe_status status) {
 
 /* One step, with the weights saved before it and restored after it. */
 static int step(const char *checkpoint) {
-    const void *given[] = {x, NULL};
-    void *wanted[] = {y};
+    const void *feeds[] = {x, NULL};
+    void *results[] = {y};
     const pe_controls controls = {.lr = 0.5f, .step = 1};
     return check(pe_set_param(&session, "w", weight, sizeof weight)) &&
            check(pe_save_checkpoint(&session, checkpoint, PE_WHOLE)) &&
-           check(pe_train_step(&session, given, &controls, wanted)) &&
+           check(pe_train_step(&session, feeds, &controls, results)) &&
            check(pe_get_param(&session, "w", restored, sizeof restored)) &&
            check(pe_load_weights(&session, checkpoint));
 }

@@ -1,4 +1,4 @@
-"""Device files are data: nothing in them becomes code, a file name or another program."""
+"""Device files are data: their contents never become code, file names or programs."""
 
 from pathlib import Path
 
@@ -80,7 +80,7 @@ def device(folder: Path, text: str) -> Path:
         ('recognise = ["Raspberry Pi 4", "CPU part 0xd08"]', "recognise = [[]]"),
     ],
 )
-def test_what_a_field_cannot_be_is_a_device_error(tmp_path: Path, old: str, new: str) -> None:
+def test_an_invalid_field_is_a_device_error(tmp_path: Path, old: str, new: str) -> None:
     assert old in RPI4
     read_device(device(tmp_path, RPI4))
     with pytest.raises(DeviceError, match=r"rpi4\.toml"):
@@ -109,7 +109,7 @@ ORIN = (FOLDER / "jetson-orin.toml").read_text()
         ("[gpu] ", "[[gpu]]"),
     ],
 )
-def test_what_a_gpu_cannot_be_is_a_device_error(tmp_path: Path, old: str, new: str) -> None:
+def test_an_invalid_gpu_is_a_device_error(tmp_path: Path, old: str, new: str) -> None:
     assert old in ORIN
     path = tmp_path / "jetson-orin.toml"
     path.write_text(ORIN)
@@ -119,7 +119,7 @@ def test_what_a_gpu_cannot_be_is_a_device_error(tmp_path: Path, old: str, new: s
         read_device(path)
 
 
-def test_a_gpu_of_opencl_has_no_architecture() -> None:
+def test_an_opencl_gpu_has_no_architecture() -> None:
     assert load_device("adreno-740").gpu.architecture == ""
     with pytest.raises(DeviceError, match=r"rpi4 has no \[gpu\] table"):
         _ = load_device("rpi4").gpu
@@ -128,17 +128,19 @@ def test_a_gpu_of_opencl_has_no_architecture() -> None:
 def test_a_phones_program_is_static_and_needs_no_avx() -> None:
     for name, isa in (("phone-arm64", "neon"), ("phone-x86_64", "sse2")):
         phone = load_device(name)
-        assert phone.toolchain.target.endswith("linux-musl")  # beside Android's own C library
+        assert phone.toolchain.target.endswith(
+            "linux-musl"
+        )  # independent of Android's own C library
         assert phone.cpu.isa == isa
 
 
-def test_flags_that_choose_a_machine_are_taken(tmp_path: Path) -> None:
+def test_flags_that_select_a_cpu_are_accepted(tmp_path: Path) -> None:
     flags = ("-mfpu=neon-vfpv4", "-O2", "-march=armv8.2-a+dotprod", "-mno-avx512f", "-mhvx")
     text = RPI4.replace("[toolchain]", f"[toolchain]\nflags = {list(flags)}")
     assert read_device(device(tmp_path, text)).toolchain.flags == flags
 
 
-def test_a_file_that_is_no_text_is_a_device_error(tmp_path: Path) -> None:
+def test_a_binary_file_is_a_device_error(tmp_path: Path) -> None:
     (tmp_path / "rpi4.toml").write_bytes(b"\xff")
     with pytest.raises(DeviceError):
         read_device(tmp_path / "rpi4.toml")
@@ -146,7 +148,9 @@ def test_a_file_that_is_no_text_is_a_device_error(tmp_path: Path) -> None:
         read_device(tmp_path)
 
 
-def test_a_device_of_ones_own_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_defined_device_is_found_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with pytest.raises(DeviceError, match=f"unknown device 'camera'.*{own_folder()}"):
         load_device("camera")

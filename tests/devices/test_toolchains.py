@@ -34,14 +34,14 @@ def run_selftest(command: list[str], folder: Path) -> subprocess.CompletedProces
 
 
 @pytest.mark.parametrize("device", ["rpi4", "rpi5", "jetson-orin"])
-def test_linux_board_gets_a_static_aarch64_elf(device: str) -> None:
+def test_linux_board_binary_is_a_static_aarch64_elf(device: str) -> None:
     data = (HERE / f"selftest_{device}").read_bytes()
 
     assert elf_machine(data) == ELF_AARCH64
     assert PROGRAM_INTERPRETER not in elf_program_types(data)
 
 
-def test_apple_m1_gets_an_arm64_macho() -> None:
+def test_apple_m1_binary_is_an_arm64_macho() -> None:
     data = (HERE / "selftest_apple-m1").read_bytes()
 
     magic, cpu, _, kind = struct.unpack_from("<IIII", data)
@@ -55,7 +55,7 @@ def test_host_binary_runs(name: str, tmp_path: Path) -> None:
     assert (result.returncode, result.stdout) == (0, "ok\n"), result.stderr
 
 
-def test_dsp_binary_is_hexagons_and_runs_emulated(tmp_path: Path) -> None:
+def test_dsp_binary_is_a_hexagon_elf_and_runs_emulated(tmp_path: Path) -> None:
     binary = HERE / "selftest_snapdragon-dsp"
     assert elf_machine(binary.read_bytes()) == ELF_HEXAGON
     if shutil.which("qemu-hexagon") is None:
