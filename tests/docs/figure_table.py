@@ -117,7 +117,7 @@ class Column:
     hidden: bool = False
 
     def find(self, figures: Sequence[Figure], run: object = None) -> Figure | None:
-        """Return the row's figure from the given run, or else the newest."""
+        """Return the row's figure from `run` if it has one, otherwise the newest."""
         found = [
             one
             for one in figures

@@ -13,7 +13,7 @@ from pockengine.tests.docs.marks import PART, render, write
 from pockengine.tests.docs.records import ROOT
 
 HEAD_ALONE = "ResNet-8"
-"""The pair whose search chose the head alone; its memory ratio is not typical."""
+"""The pair whose search chose only the head; its memory ratio is not typical."""
 
 
 def files() -> dict[Path, str]:

@@ -55,7 +55,7 @@ def follow(
 ) -> dict[str, Any]:
     """Run a page's blocks in `folder`, the current folder; return Python's namespace.
 
-    By default all of them; else the `first` ones.
+    `first` limits the run to that many blocks.
 
     In the page's order, write files, run Python in one namespace, and run commands in bash. An
     AssertionError names the line of a failing command.
@@ -78,6 +78,6 @@ def follow(
                 text=True,
                 check=False,
             )
-            said = f"{done.stdout[-4000:]}{done.stderr[-4000:]}"
-            assert done.returncode == 0, f"{page}:{block.line}: {said}"
+            output = f"{done.stdout[-4000:]}{done.stderr[-4000:]}"
+            assert done.returncode == 0, f"{page}:{block.line}: {output}"
     return names

@@ -30,7 +30,7 @@ class Figure:
         return getattr(self.record, name)
 
     def matches(self, fields: Mapping[str, object]) -> bool:
-        """Return whether each field has the given value, or one of a tuple of values."""
+        """Return whether each field equals its value, or one of a tuple of values."""
         return all(
             getattr(self, name) in (value if isinstance(value, tuple) else (value,))
             for name, value in fields.items()

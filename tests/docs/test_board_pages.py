@@ -21,5 +21,5 @@ def marks(page: str) -> list[pytest.MarkDecorator]:
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=marks(page)) for page in WITH_BOARDS])
-def test_the_code_of_a_page_runs(page: str, environment: dict[str, str]) -> None:
+def test_the_code_of_a_board_page_runs(page: str, environment: dict[str, str]) -> None:
     follow(ROOT / page, Path.cwd(), environment)

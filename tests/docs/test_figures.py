@@ -37,7 +37,7 @@ def test_a_record_without_its_cpu_is_refused() -> None:
         read_figure(json.dumps(values))
 
 
-def test_another_record_makes_another_table(tmp_path: Path) -> None:
+def test_another_record_changes_the_table(tmp_path: Path) -> None:
     lines = (RESULTS / PEERS.file).read_text().splitlines(keepends=True)
     first = json.loads(lines[0])
     slower = first | {name: 2 * first["value"] for name in ("value", "min", "max")}
@@ -56,7 +56,7 @@ def test_only_named_parts_are_rendered() -> None:
     assert render(page, str.upper) == "a\n<!-- generated: one -->\nONE<!-- end -->\nb\n"
 
 
-def test_the_page_of_results_is_short() -> None:
+def test_the_results_page_is_short() -> None:
     text = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
     assert len(text.split()) <= MOST_WORDS
     cells = [cell.strip() for line in text.splitlines() for cell in line.split("|")[1:-1]]

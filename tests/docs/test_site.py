@@ -69,7 +69,7 @@ def test_every_scheme_form_is_listed(site: Path) -> None:
         assert parse_choice(tomllib.loads(f"x = {value_text(choice)}")["x"], "") == choice
 
 
-def test_everything_of_the_registries_is_listed(site: Path) -> None:
+def test_every_registry_entry_is_listed(site: Path) -> None:
     page = (site / "reference" / "training" / "index.html").read_text()
     assert [name for name in NAMED if f'<h3 id="{name}"' not in page] == []
     known = (*LOSSES, *METRICS, *KINDS, "betas: tuple[float, float] = (0.9, 0.999)")
@@ -83,13 +83,13 @@ def test_everything_of_the_registries_is_listed(site: Path) -> None:
         assert word in records
 
 
-def test_operators_of_onnx_are_listed(site: Path) -> None:
+def test_onnx_operators_are_listed(site: Path) -> None:
     rules = pytest.importorskip("pockengine.frontends.onnx.ops").RULES
     page = text_of(site, "reference/operators/onnx").replace(",", " ").replace(".", " ").split()
     assert [name for _, name in rules if name not in page] == []
 
 
-def test_operators_of_onnx_train_if_a_gradient_exists() -> None:
+def test_onnx_operators_train_if_a_gradient_exists() -> None:
     pytest.importorskip("pockengine.frontends.onnx.ops")
     rows = re.findall(r"\| `(\w+)` \| (yes|no) \|", text_or_missing("onnx"))
     trains = {name for name, answer in rows if answer == "yes"}
@@ -104,7 +104,7 @@ def test_a_page_of_operators_names_what_is_missing(monkeypatch: pytest.MonkeyPat
     assert "`pockengine.frontends.no_frontend` was not installed" in text_or_missing("some")
 
 
-def test_states_are_those_that_the_optimizer_declares() -> None:
+def test_listed_states_equal_the_optimizers_states() -> None:
     assert states_of(Sgd(momentum=0.9)) == {"velocity": (6, 4)}
     assert states_of(Adafactor()) == {"rows": (6, 1), "columns": (1, 4)}
 
