@@ -52,7 +52,7 @@ def served(folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs for WebAssembly")
-def test_the_module_in_node_has_the_losses_of_c(page: tuple[Path, list[float]]) -> None:
+def test_the_module_in_node_has_cs_losses(page: tuple[Path, list[float]]) -> None:
     folder, losses = page
 
     done = subprocess.run(
@@ -63,9 +63,7 @@ def test_the_module_in_node_has_the_losses_of_c(page: tuple[Path, list[float]]) 
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="apt-get install chromium")
-def test_the_page_in_chromium_has_the_losses_of_c(
-    page: tuple[Path, list[float]], tmp_path: Path
-) -> None:
+def test_the_page_in_chromium_has_cs_losses(page: tuple[Path, list[float]], tmp_path: Path) -> None:
     folder, losses = page
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
 

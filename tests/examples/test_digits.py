@@ -20,7 +20,7 @@ def test_schemes_learn_new_digits() -> None:
     assert show([full, bias, sparse], "host", 30).row_count == 3
 
 
-def test_training_and_test_pictures_are_apart() -> None:
+def test_training_and_test_pictures_are_disjoint() -> None:
     train, test = split_digits(new=True)
     assert train.images.shape[1:] == test.images.shape[1:] == (1, 8, 8)
     assert set(np.unique(test.labels)) == set(range(5))

@@ -47,7 +47,7 @@ def board(
         yield BoardLearner(transport, twin.artifact, twin.trained, rows)
 
 
-def test_a_round_on_a_board_is_a_round_of_fit(
+def test_a_round_on_a_board_equals_fit(
     compiled: tuple[Compiled, Compiled], digits: tuple[Digits, Digits], board: BoardLearner
 ) -> None:
     begin = [array + np.float32(0.01) for array in give(compiled[0].session())]
@@ -61,7 +61,7 @@ def test_a_round_on_a_board_is_a_round_of_fit(
         assert np.any(one != before)
 
 
-def test_only_what_trains_travels(compiled: tuple[Compiled, Compiled]) -> None:
+def test_only_trained_params_are_sent(compiled: tuple[Compiled, Compiled]) -> None:
     artifact = compiled[0].artifact
     names = travelling(artifact)
     assert "head.weight" in names
@@ -72,7 +72,7 @@ def test_only_what_trains_travels(compiled: tuple[Compiled, Compiled]) -> None:
     assert sum(sizes) < whole / 2
 
 
-def test_flower_averages_what_the_clients_learn(
+def test_flower_averages_the_clients_weights(
     compiled: tuple[Compiled, Compiled], digits: tuple[Digits, Digits], board: BoardLearner
 ) -> None:
     train, test = digits

@@ -94,9 +94,9 @@ def emulator() -> list[str]:
 
 
 def check_c_example(command: Sequence[object], artifact: Artifact, folder: Path) -> None:
-    told = call([*command, artifact.weights, folder / "checkpoint"])
-    assert "step 40: loss" in told
-    assert told.endswith("resumed equals uninterrupted\n")
+    output = call([*command, artifact.weights, folder / "checkpoint"])
+    assert "step 40: loss" in output
+    assert output.endswith("resumed equals uninterrupted\n")
     assert texts_of(folder / "checkpoint")["pockengine.steps"] == "40"
 
 
@@ -118,13 +118,13 @@ def test_the_cpp_example_trains_two_programs_at_once(
     places = [f"-I{artifact.folder / 'include'}" for artifact in (digits, words)]
     places += [f"-Wl,-rpath,{artifact.folder / 'lib'}" for artifact in (digits, words)]
     call(["g++", "-std=c++11", *STRICT, *places, *files, "-o", out, *SYSTEM])
-    told = call([out, digits.weights, words.weights])
-    assert "digits: loss" in told
-    assert "words: loss" in told
+    output = call([out, digits.weights, words.weights])
+    assert "digits: loss" in output
+    assert "words: loss" in output
 
 
 @pytest.mark.parametrize("language", [("gcc", "c", "c99"), ("g++", "c++", "c++11")])
-def test_every_header_stands_alone(digits: Artifact, language: tuple[str, str, str]) -> None:
+def test_every_header_compiles_alone(digits: Artifact, language: tuple[str, str, str]) -> None:
     compiler, kind, standard = language
     include = digits.folder / "include"
     headers = sorted(include.glob("*.h"))
@@ -141,7 +141,7 @@ def test_every_header_stands_alone(digits: Artifact, language: tuple[str, str, s
         assert done.returncode == 0, done.stderr
 
 
-def test_a_library_shows_its_interface_and_nothing_else(digits: Artifact) -> None:
+def test_a_library_exports_only_its_interface(digits: Artifact) -> None:
     shown = {
         line.split()[-1]
         for line in call(["nm", "-D", library(digits, "so")]).splitlines()
@@ -181,7 +181,7 @@ def test_pkg_config_and_cmake_find_the_library(digits: Artifact, tmp_path: Path)
     check_c_example([tmp_path / "b" / "found"], digits, tmp_path)
 
 
-def test_the_sources_build_by_the_callers_toolchain(digits: Artifact, tmp_path: Path) -> None:
+def test_the_sources_build_with_the_callers_toolchain(digits: Artifact, tmp_path: Path) -> None:
     if shutil.which("cmake") is None:
         pytest.skip("cmake is not installed")
     (tmp_path / "CMakeLists.txt").write_text(
@@ -196,7 +196,7 @@ def test_the_sources_build_by_the_callers_toolchain(digits: Artifact, tmp_path: 
     check_c_example([tmp_path / "b" / "built"], digits, tmp_path)
 
 
-def test_the_sources_use_what_bionic_has(board: Artifact, tmp_path: Path) -> None:
+def test_the_sources_use_only_symbols_of_bionic(board: Artifact, tmp_path: Path) -> None:
     """zig lacks Android's headers; musl's stand in, so only names are compared, not types."""
     code = board.folder / "code"
     sources = [path for path in code.rglob("*.c") if "runner" not in path.parts]

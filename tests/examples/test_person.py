@@ -37,7 +37,7 @@ def files(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def test_every_other_view_is_of_the_person(files: list[Path]) -> None:
+def test_every_other_view_shows_the_person(files: list[Path]) -> None:
     views = draw_views(read_pictures(files), 8, seed=0)
     assert views.pictures.shape == (8, 3, SIZE, SIZE)
     assert views.labels.tolist() == [1, 0] * 4
@@ -45,7 +45,7 @@ def test_every_other_view_is_of_the_person(files: list[Path]) -> None:
     np.testing.assert_allclose(levels, [-1, 0, -1, 1, -1, 0, -1, 1], atol=0.01)
 
 
-def test_views_are_drawn_by_their_seed_alone() -> None:
+def test_views_depend_only_on_their_seed() -> None:
     noise = np.random.default_rng(0).integers(0, 255, (96, 96, 3)).astype(np.uint8)
     pictures = [Image.fromarray(noise)] * 2
     first, again, other = (draw_views(pictures, 4, seed) for seed in (0, 0, 1))
@@ -53,7 +53,7 @@ def test_views_are_drawn_by_their_seed_alone() -> None:
     assert np.any(first.pictures != other.pictures)
 
 
-def test_what_is_no_picture_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_picture_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "text.bmp"
     path.write_text("no picture")
     with pytest.raises(FinetuneError, match=r"text\.bmp is no picture"):
@@ -61,7 +61,7 @@ def test_what_is_no_picture_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="needs qemu-system-arm")
-def test_the_board_learns_what_a_person_looks_like(tmp_path: Path) -> None:
+def test_the_board_learns_to_recognise_a_person(tmp_path: Path) -> None:
     weights = DATA / "weights/mcunet_int8/mcunet-5fps.npz"
     if not weights.is_file():
         pytest.skip("needs weights/mcunet_int8 and samples of POCKENGINE_DATA")

@@ -27,7 +27,7 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_the_folder_is_the_model_that_knows_stories(model: Path) -> None:
+def test_the_folder_contains_the_stories_model(model: Path) -> None:
     module = transformers.AutoModelForCausalLM.from_pretrained(model)
     words = transformers.PreTrainedTokenizerFast.from_pretrained(model)
     ids = torch.tensor([words(STORY)["input_ids"]])
@@ -53,7 +53,7 @@ def test_a_new_style_is_learned(model: Path, tmp_path: Path) -> None:
     assert report.after.answers != report.before.answers
 
 
-def test_a_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     checkpoint, words = tmp_path / "a.bin", tmp_path / "b.bin"
     checkpoint.write_bytes(struct.pack("<7i", 8, 8, 1, 2, 1, 16, 8) + np.zeros(9, "f4").tobytes())
     words.write_bytes(b"")
