@@ -1,6 +1,6 @@
 """The programs whose generated text is pinned: a model, its training, and a device.
 
-Each covers a part of the compiler that no other does. Nothing depends on the machine of the test:
+Each covers a part of the compiler that no other does. Nothing depends on the test's machine:
 devices are files or values, weights come from seeded generators.
 """
 
@@ -82,7 +82,7 @@ def _as_it_stands(target: Target) -> Program:
 
 
 def _drawn(seed: int, target: Target) -> Program:
-    """A random graph with a random training."""
+    """A random graph with random training options."""
     graph = draw_net(seed, 2)
     return compile_program(graph, draw_training(graph, seed), target=target)
 

@@ -11,16 +11,16 @@ from pockengine.tests.replay.texts import hash_text, read_hashes, texts
 CASES = cases()
 
 
-def _kept(case: Case) -> dict[str, str]:
+def _stored_hashes(case: Case) -> dict[str, str]:
     return {file: digest for (name, file), digest in read_hashes().items() if name == case.name}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_generated_text_is_what_it_was(case: Case, tmp_path: Path) -> None:
+def test_generated_text_is_unchanged(case: Case, tmp_path: Path) -> None:
     generated = texts(case, tmp_path / "artifact")
-    kept = _kept(case)
+    stored = _stored_hashes(case)
     hashes = {file: hash_text(text) for file, text in generated.items()}
-    changed = sorted(file for file in hashes | kept if hashes.get(file) != kept.get(file))
+    changed = sorted(file for file in hashes | stored if hashes.get(file) != stored.get(file))
     if not changed:
         return
     place = Path(os.environ.get("TEST_UNDECLARED_OUTPUTS_DIR", tmp_path)) / case.name
@@ -30,11 +30,11 @@ def test_generated_text_is_what_it_was(case: Case, tmp_path: Path) -> None:
     pytest.fail(
         f"{case.name}: {', '.join(changed)} differ from hashes.txt. The new text is in {place}; "
         "`python -m pockengine.tests.replay.update FOLDER` at the commit before writes the old "
-        "one, for `diff -ru`. If the change is meant, run it here too, and say in the commit why "
-        "generated code changes.",
+        "one, for `diff -ru`. If the change is intended, run it here too, and say in the commit "
+        "why generated code changes.",
         pytrace=False,
     )
 
 
-def test_hashes_are_of_these_cases() -> None:
+def test_hashes_cover_exactly_these_cases() -> None:
     assert {case for case, _ in read_hashes()} == {case.name for case in CASES}

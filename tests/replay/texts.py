@@ -31,8 +31,8 @@ def texts(case: Case, folder: Path) -> dict[str, str]:
     write_artifact(program, backend, folder, build_code=False)
     found = {path.name: path.read_text() for path in sorted((folder / "code").glob("*.[ch]"))}
     manifest = json.loads((folder / "manifest.json").read_text())
-    kept = {key: value for key, value in manifest.items() if key not in ENVIRONMENT}
-    found["manifest.json"] = json.dumps(kept, indent=1) + "\n"
+    recorded = {key: value for key, value in manifest.items() if key not in ENVIRONMENT}
+    found["manifest.json"] = json.dumps(recorded, indent=1) + "\n"
     found["weights.json"] = _weights_header(folder / "weights.safetensors")
     return found
 
@@ -45,7 +45,7 @@ def _weights_header(path: Path) -> str:
 
 
 def hash_text(text: str) -> str:
-    """Return the first letters of the text's SHA-256."""
+    """Return the first hex digits of the text's SHA-256."""
     return hashlib.sha256(text.encode()).hexdigest()[:LETTERS]
 
 
