@@ -19,7 +19,7 @@ VERBS = {
     *("bring", "embed", "exceed", "feed", "focus", "need"),
     *("ping", "proceed", "seed", "shed", "speed", "string"),
 }
-"""Verbs with the ending of other word forms."""
+"""Verbs that end like other word forms."""
 
 
 def fault(title: str) -> str | None:

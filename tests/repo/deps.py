@@ -25,7 +25,7 @@ LAZY = {
     "//farm/cli:bench_lib": "//farm/report:report",
     "//models:registry": "//models:models",
 }
-"""Targets that import another's modules only if their users have these."""
+"""By target: a dependency that it imports only if its users have it."""
 
 WHEELS = {
     name: f"@pypi//{name}"
@@ -34,7 +34,7 @@ WHEELS = {
         *("safetensors", "sqlalchemy"),
     )
 } | {"PIL": "@pypi//pillow", "sklearn": "@pypi//scikit_learn", "ziglang": "@zig//ziglang"}
-"""Packages that no two sets of wheels have; a framework's set is chosen in BUILD files."""
+"""Packages in at most one set of wheels; a framework's set is chosen in BUILD files."""
 
 
 @functools.cache

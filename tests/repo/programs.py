@@ -14,7 +14,7 @@ PROGRAMS = sorted(
     for target in targets().values()
     if target.rule == "py_binary"
 )
-"""Path of each program in the folder of what Bazel builds."""
+"""Path of each program in Bazel's output folder."""
 
 
 def expect_help(program: str) -> None:
@@ -25,7 +25,7 @@ def expect_help(program: str) -> None:
     path = ROOT / program
     if not path.is_file():
         pytest.skip("programs are built by Bazel")
-    # Of this test's path only the bytecode cache; a program brings the rest.
+    # Of this test's path, only the bytecode cache: a program sets its own path.
     environment = os.environ | {"PYTHONPATH": str(ROOT / "build_defs")}
 
     ran = subprocess.run(

@@ -1,6 +1,6 @@
 """The targets of the BUILD files, read without Bazel: sources, and dependencies written by hand.
 
-BUILD files are close enough to Python to be run with recorders in place of rules.
+BUILD files are close enough to Python to run with recorders in place of rules.
 """
 
 import ast

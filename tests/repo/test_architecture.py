@@ -6,12 +6,12 @@ from pockengine.tests.repo.tiny_net import DOCUMENT, split, through_passes
 from pockengine.tests.repo.tree import ROOT, files, read
 
 
-def test_the_dumps_are_what_the_passes_leave() -> None:
+def test_the_dumps_equal_the_passes_output() -> None:
     _, shown, _ = split(DOCUMENT.read_text(encoding="utf-8"))
     assert shown == through_passes(), "run python -m pockengine.tests.repo.tiny_net"
 
 
-def test_the_table_names_functions_that_there_are() -> None:
+def test_the_functions_in_the_table_exist() -> None:
     rows = re.findall(r"`([\w/]+\.py):(\w+)`", DOCUMENT.read_text(encoding="utf-8"))
     assert len(rows) >= 10
     for path, name in rows:

@@ -28,7 +28,7 @@ def check(buildifier: str, sources: list[Path]) -> subprocess.CompletedProcess[s
     return subprocess.run([*command, *map(str, sources)], capture_output=True, text=True)
 
 
-def test_the_hook_of_commits_gives_the_same_warnings() -> None:
+def test_the_pre_commit_hook_has_the_same_warnings() -> None:
     assert f"-warnings={','.join(LINT)} " in read(Path(".pre-commit-config.yaml"))
 
 
@@ -68,7 +68,7 @@ def defined_repositories() -> set[str]:
 
 
 def test_module_names_the_repositories_of_workspace() -> None:
-    """WORKSPACE sees all repositories that are defined; MODULE.bazel only the ones it names."""
+    """WORKSPACE sees all defined repositories; MODULE.bazel only those it names."""
     used = [
         node
         for node in ast.walk(ast.parse(read(Path("MODULE.bazel"))))
@@ -92,6 +92,6 @@ def test_each_lock_has_a_repository() -> None:
     ['x(deps = ["//a", ":b"])\n', 'load(":b.bzl", "c")\n', "x = ['a']\n"],
     ids=["unsorted", "unused load", "quotes"],
 )
-def test_what_it_would_change_fails(buildifier: str, tmp_path: Path, text: str) -> None:
+def test_misformatted_files_fail(buildifier: str, tmp_path: Path, text: str) -> None:
     (tmp_path / "BUILD").write_text(text)
     assert check(buildifier, [tmp_path / "BUILD"]).returncode

@@ -46,7 +46,7 @@ def cached(root: Path) -> set[str]:
     return {path.name for path in (root.parent / "cache").rglob("*.pyc")}
 
 
-def test_two_folders_share_bytecode_and_errors_name_the_own_file(place: Path) -> None:
+def test_two_folders_share_bytecode_and_errors_name_the_right_file(place: Path) -> None:
     other = place.parent / "other"
     shutil.copytree(place, other)
     for root in (place, other):
@@ -61,8 +61,8 @@ def test_a_changed_source_of_the_same_size_and_time_is_compiled_again(place: Pat
     for number in ("1", "2", "1"):
         module.write_text(f"NUMBER = {number}\n")
         os.utime(module, (10**9, 10**9))
-        told = run(place, "-c", "from pockengine.module import NUMBER; print(NUMBER)")
-        assert told.stdout.strip() == number, told.stderr
+        ran = run(place, "-c", "from pockengine.module import NUMBER; print(NUMBER)")
+        assert ran.stdout.strip() == number, ran.stderr
     assert len(cached(place)) == 3
 
 
@@ -77,8 +77,8 @@ def test_damaged_bytecode_is_compiled_again(place: Path) -> None:
 def test_a_module_of_the_package_runs_as_a_script(place: Path) -> None:
     script = place / "pockengine" / "module.py"
     script.write_text("from pockengine import build_defs; print(__name__)")
-    told = run(place, str(script))
-    assert told.stdout.strip() == "__main__", told.stderr
+    ran = run(place, str(script))
+    assert ran.stdout.strip() == "__main__", ran.stderr
 
 
 @pytest.mark.parametrize("environment", [{"TEST_SRCDIR": ""}, {"XDG_CACHE_HOME": "relative"}])
@@ -89,6 +89,6 @@ def test_nothing_is_cached_elsewhere(place: Path, environment: dict[str, str]) -
 
 
 @pytest.mark.parametrize(("folder", "synced"), [("/tests", "False"), ("", "True")])
-def test_files_are_synced_outside_of_tests_alone(place: Path, folder: str, synced: str) -> None:
-    told = run(place, "-c", "import os; print(os.fsync.__module__ == 'posix')", TEST_SRCDIR=folder)
-    assert told.stdout.strip() == synced, told.stderr
+def test_files_are_synced_only_outside_tests(place: Path, folder: str, synced: str) -> None:
+    ran = run(place, "-c", "import os; print(os.fsync.__module__ == 'posix')", TEST_SRCDIR=folder)
+    assert ran.stdout.strip() == synced, ran.stderr

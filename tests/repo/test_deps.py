@@ -1,4 +1,4 @@
-"""deps.bzl has what the sources of each target import; by hand stands only what no import shows."""
+"""deps.bzl lists each target's imports; handwritten deps are only those that no import shows."""
 
 from collections import Counter
 
@@ -21,7 +21,7 @@ def test_deps_written_by_hand_are_not_imported() -> None:
     assert repeated == []
 
 
-def test_deps_that_are_left_to_users_exist() -> None:
+def test_deps_left_to_users_exist() -> None:
     assert [label for pair in LAZY.items() for label in pair if label not in targets()] == []
 
 

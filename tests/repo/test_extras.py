@@ -19,7 +19,7 @@ DISTRIBUTIONS = {
 """Modules whose distribution has a different name."""
 
 
-def test_each_extra_brings_its_modules() -> None:
+def test_each_extra_installs_its_modules() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = {
         extra: {re.split(r"[\[<>=]", line)[0] for line in lines}

@@ -40,9 +40,9 @@ def test_c_is_formatted() -> None:
 
 def test_types_are_complete() -> None:
     # As everywhere under Bazel, the package is named pockengine only from the folder above.
-    kept = Path(os.environ.get("XDG_CACHE_HOME", os.environ["TEST_TMPDIR"]))
+    cache_root = Path(os.environ.get("XDG_CACHE_HOME", os.environ["TEST_TMPDIR"]))
     settings = f"--config-file={ROOT / 'pyproject.toml'}"
-    cache = f"--cache-dir={kept / 'pockengine' / 'mypy'}"
+    cache = f"--cache-dir={cache_root / 'pockengine' / 'mypy'}"
     command = (sys.executable, "-m", "mypy", settings, "-p", "pockengine")
     cached = subprocess.run((*command, cache), cwd=ROOT.parent, check=False, capture_output=True)
     if cached.returncode:  # mypy's cache sometimes misses modules of import cycles

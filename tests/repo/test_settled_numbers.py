@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 
-@pytest.mark.skipif("TEST_SRCDIR" not in os.environ, reason="Bazel's runner seeds; this is not it")
+@pytest.mark.skipif(
+    "TEST_SRCDIR" not in os.environ, reason="only Bazel's runner seeds the generators"
+)
 @pytest.mark.parametrize("place", ["first", "second"])
-def test_numbers_begin_where_the_name_of_the_test_says(
-    place: str, request: pytest.FixtureRequest
-) -> None:
+def test_numbers_are_seeded_by_the_test_name(place: str, request: pytest.FixtureRequest) -> None:
     seed = zlib.crc32(request.node.name.encode())
     assert place in request.node.name
     assert random.random() == random.Random(seed).random()

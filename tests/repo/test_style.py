@@ -27,7 +27,7 @@ OF_BACKENDS = {
 }
 """Frameworks that a backend is based on."""
 
-# Code that may depend on one backend, and why; all else uses backends/protocol.py and registry.py.
+# Code that may depend on one backend, and why; the rest uses backends/protocol.py and registry.py.
 KNOWS_C = {
     "cli/kernels.py": "lists the plans that its kernels were chosen between",
     "cli/profile_step.py": "times kernels alone, and knows this machine's peaks",
@@ -73,8 +73,8 @@ def c_functions(path: Path) -> Iterator[tuple[str, int]]:
 
 def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Return the number of parameters that a caller passes."""
-    given = function.args
-    names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    signature = function.args
+    names = [each.arg for each in (*signature.posonlyargs, *signature.args, *signature.kwonlyargs)]
     return len(names) - (names[:1] in (["self"], ["cls"]))
 
 
@@ -101,7 +101,7 @@ def called(call: ast.Call) -> str:
 
 
 def foreign(imported: str, name: str) -> bool:
-    """Whether a dotted name was imported from another project."""
+    """Return whether a dotted name was imported from another project."""
     first = name.partition(".")[0]
     return imported.rpartition(".")[2] == first and not imported.startswith("pockengine.")
 
@@ -152,7 +152,7 @@ def _as_paths(parts: list[str]) -> list[str]:
     return [whole, f"{whole}/__init__", parent, f"{parent}/__init__".lstrip("/")]
 
 
-def test_files_fit_in_one_reading() -> None:
+def test_files_are_short() -> None:
     sources = files("*.py", "*.c", "*.h", "*.bzl", "*.sh", "BUILD", "MODULE.bazel", "WORKSPACE")
     long = {str(path): read(path).count("\n") for path in sources if path != GENERATED}
     assert not {path: lines for path, lines in long.items() if lines > FILE_LINES}
@@ -183,7 +183,7 @@ def test_functions_take_few_parameters() -> None:
     assert not found
 
 
-def test_calls_give_few_arguments_by_position() -> None:
+def test_calls_pass_few_positional_arguments() -> None:
     """Exempt: functions with any number of arguments, and those of other projects."""
     takes: dict[str, float] = {}
     for path in files("*.py"):
@@ -236,7 +236,7 @@ def test_compiler_and_backends_need_no_framework() -> None:
     assert not forbidden
 
 
-def test_nothing_is_left_behind() -> None:
+def test_no_leftovers() -> None:
     sources = files(
         "*.py",
         "*.c",

@@ -59,7 +59,7 @@ def imported_from(environment: Path) -> Path:
 
 
 def call_there(environment: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in an environment with the packages of every installation, in its folder."""
+    """Run Python in an environment's folder, with the installed packages on its path."""
     locked = [path for path in sys.path if "site-packages" in path]
     command = [str(environment / "bin" / "python"), *arguments]
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(locked)}
@@ -67,7 +67,7 @@ def call_there(environment: Path, *arguments: str) -> subprocess.CompletedProces
 
 
 def every_command_starts(environment: Path) -> None:
-    """Each command of the console script prints its help, or names a missing extra."""
+    """Check that each command of the console script prints its help, or names a missing extra."""
     script = "from pockengine.cli.main import main; main()"
     listed = call_there(environment, "-c", "from pockengine.cli.commands import ROWS; print(*ROWS)")
     names = listed.stdout.split()
@@ -89,7 +89,7 @@ def copy_of_the_source(tmp_path: Path) -> Path:
     return Path(shutil.copytree(ROOT, tmp_path / "source", ignore=ignored))
 
 
-def test_wheel_holds_all_files_and_imports(source: Path, tmp_path: Path) -> None:
+def test_wheel_contains_all_files_and_imports(source: Path, tmp_path: Path) -> None:
     wheel = build("build_wheel", source, tmp_path / "wheel")
     site = make_environment(tmp_path / "environment")
     with zipfile.ZipFile(wheel) as archive:

@@ -76,7 +76,7 @@ def through_passes() -> str:
 
 
 def _difference(before: str, after: str) -> str:
-    """The differing lines, prefixed by - and +."""
+    """Return the differing lines, prefixed by - and +."""
     lines = difflib.ndiff(before.splitlines(keepends=True), after.splitlines(keepends=True))
     return "".join(line for line in lines if line[0] in "-+")
 
@@ -94,7 +94,7 @@ def _block(text: str) -> str:
 
 
 def split(document: str) -> tuple[str, str, str]:
-    """The document's text before, between and after the marks."""
+    """Return the document's text before, between and after the marks."""
     head, _, rest = document.partition(BEGIN)
     inside, _, tail = rest.partition(END)
     return head, inside, tail
