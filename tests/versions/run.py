@@ -104,11 +104,11 @@ def _normal(name: str) -> str:
 
 
 def _called(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    inherited = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     return subprocess.run(
         [str(python), *arguments],
         cwd=python.parent,
-        env={**kept, "CUDA_VISIBLE_DEVICES": ""},
+        env={**inherited, "CUDA_VISIBLE_DEVICES": ""},
         check=False,
         capture_output=True,
         text=True,

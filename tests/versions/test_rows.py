@@ -12,7 +12,7 @@ from pockengine.tests.versions.table import RELEASES, Row, rows
 
 
 @pytest.fixture(autouse=True)
-def _asked_for(request: pytest.FixtureRequest) -> None:
+def _skip_unless_requested(request: pytest.FixtureRequest) -> None:
     named = [Path(argument.partition("::")[0]).name for argument in request.config.args]
     if Path(__file__).name not in named:
         pytest.skip("it installs gigabytes: run pytest tests/versions/test_rows.py")

@@ -40,7 +40,7 @@ def test_oldest_release_is_the_lower_bound(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", rows().values(), ids=lambda row: row.name)
-def test_locked_release_lies_between(row: Row) -> None:
+def test_locked_release_is_in_range(row: Row) -> None:
     locked = {
         numbers(match[1])
         for lock in (*LOCKS.glob("*.lock"), LOCKS / "torch.in")  # PyTorch is locked without a hash
@@ -56,5 +56,5 @@ def test_each_row_has_its_tests() -> None:
     assert all(row.tests and row.requirements(name) for row in rows().values() for name in RELEASES)
 
 
-def test_page_is_made_of_the_table() -> None:
+def test_page_is_current() -> None:
     assert PAGE.read_text() == page(), "run python -m pockengine.tests.versions.table"
