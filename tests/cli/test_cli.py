@@ -48,7 +48,7 @@ def fixed():
 
 
 @pytest.mark.parametrize(
-    ("model", "given", "rows"),
+    ("model", "options", "rows"),
     [
         ("factories:sized", ["--batch", "4"], 4),
         ("factories:sized", [], 1),
@@ -58,21 +58,21 @@ def fixed():
         ("cnn-8", ["--batch", "3"], 3),
     ],
 )
-def test_batch_is_the_rows_of_the_examples(
-    model: str, given: list[str], rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_batch_is_the_number_of_example_rows(
+    model: str, options: list[str], rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "factories.py").write_text(FACTORIES)
     monkeypatch.syspath_prepend(str(tmp_path))
     folder = str(tmp_path / "net")
 
-    compiled = CliRunner().invoke(cli, ["compile", model, *given, "--no-check", "--out", folder])
+    compiled = CliRunner().invoke(cli, ["compile", model, *options, "--no-check", "--out", folder])
 
     assert compiled.exit_code == 0, compiled.output
     assert f"target i64[{rows}]" in CliRunner().invoke(cli, ["inspect", folder]).output
 
 
 @pytest.mark.parametrize("batch", ["1", "8"])
-def test_batch_that_a_function_does_not_take_is_an_error(
+def test_batch_for_a_function_without_one_is_an_error(
     batch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "factories.py").write_text(FACTORIES)
@@ -103,7 +103,7 @@ def test_devices_are_listed() -> None:
         (["compile", "cnn-8", "--dump-ir", "file"], "cannot be written to file"),
     ],
 )
-def test_known_errors_are_one_plain_line(
+def test_expected_errors_are_one_plain_line(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
@@ -116,7 +116,7 @@ def test_known_errors_are_one_plain_line(
     assert message in text
 
 
-def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+def test_names_are_shown_literally(tmp_path: Path) -> None:
     name = "[/red]:bomb: \x1b[31m*/"
     g = Builder(Graph(name))
     x = g.input(name, TensorType(F32, (2,)))
@@ -130,7 +130,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
     assert "\x1b" not in result.output
 
 
-def test_errors_show_nothing_that_a_terminal_obeys() -> None:
+def test_errors_escape_terminal_controls() -> None:
     error = FarmError("layer \x1b]0;x\x07 \u202e \x9b31m\nnext")
     assert str(error) == "layer \\x1b]0;x\\x07 \\u202e \\x9b31m\nnext"
 
@@ -146,7 +146,7 @@ def test_the_module_runs_as_a_program() -> None:
     assert ran.stderr.startswith("pockengine: ")
 
 
-def test_paths_are_meant_from_where_the_user_is(
+def test_paths_are_relative_to_the_users_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # restores the folder that main() changes

@@ -1,4 +1,4 @@
-"""Every command exists; help imports none; a missing package is reported at once."""
+"""Every command exists; help imports no command; a missing package is reported at once."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from pockengine.farm.cli.main import cli as farm
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_each_command_is_there_and_has_help(name: str) -> None:
+def test_each_command_exists_and_has_help(name: str) -> None:
     result = CliRunner().invoke(cli, [name, "--help"])
 
     assert result.exit_code == 0, result.output
@@ -32,7 +32,7 @@ def test_help_has_an_example_and_fits_the_terminal(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_an_example_has_arguments_that_the_command_takes(name: str) -> None:
+def test_an_example_has_valid_arguments(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     first, *words = ROWS[name].example.split()
@@ -66,7 +66,7 @@ def test_help_lists_all_and_imports_no_command() -> None:
     assert ran.stdout.splitlines()[-1] == "[]"
 
 
-def test_all_commands_of_the_farm_are_the_same_here() -> None:
+def test_all_farm_commands_are_included() -> None:
     context = click.Context(cli)
 
     assert {name: cli.get_command(context, name) for name in farm.commands} == farm.commands

@@ -20,7 +20,7 @@ def examined(*options: str) -> Result:
     return CliRunner().invoke(cli, ["doctor", "--quick", *options])
 
 
-def test_what_is_here_is_shown_with_its_version() -> None:
+def test_installed_packages_are_shown_with_their_versions() -> None:
     result = examined()
 
     assert result.exit_code == 0, result.output
@@ -40,7 +40,7 @@ def test_the_packages_of_this_machine_are_listed_once(monkeypatch: pytest.Monkey
     assert len(times) == 1
 
 
-def test_what_is_missing_is_shown_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_shown_with_their_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
     monkeypatch.setattr(doctor, "which", lambda name: None)
 
@@ -68,7 +68,7 @@ def test_without_a_compiler_the_exit_status_is_1(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_its_script(shell: str) -> None:
+def test_each_shell_has_a_completion_script(shell: str) -> None:
     result = CliRunner().invoke(cli, ["completion", shell])
 
     assert result.exit_code == 0, result.output

@@ -63,19 +63,19 @@ def test_weights_are_merged(compiled: Compiled, options: tuple[str, ...], tmp_pa
     assert not torch.equal(expected["0.weight"], net()[0].state_dict()["0.weight"])
 
 
-def test_adapters_are_pefts(compiled: Compiled, tmp_path: Path) -> None:
-    compiled.save_adapters(tmp_path / "checkpoint", tmp_path / "wanted")
+def test_adapters_equal_peft_files(compiled: Compiled, tmp_path: Path) -> None:
+    compiled.save_adapters(tmp_path / "checkpoint", tmp_path / "expected")
 
     result = export(tmp_path, "adapter", "--adapters", "--model", MODEL)
 
     assert result.exit_code == 0, result.output
     for name in ("adapter_config.json", "adapter_model.safetensors"):
         found = (tmp_path / "adapter" / name).read_bytes()
-        assert found == (tmp_path / "wanted" / name).read_bytes()
+        assert found == (tmp_path / "expected" / name).read_bytes()
 
 
 @pytest.mark.usefixtures("compiled")
-def test_what_cannot_be_is_named(tmp_path: Path) -> None:
+def test_invalid_exports_are_reported(tmp_path: Path) -> None:
     assert "need the --model" in export(tmp_path, "adapter", "--adapters").output
     wrong = export(tmp_path, "weights", "--model", f"{__name__}:other").exception
     assert isinstance(wrong, ArtifactError)

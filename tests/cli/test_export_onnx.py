@@ -11,7 +11,7 @@ import pockengine
 from pockengine.cli.export import export
 
 
-def test_the_model_comes_back_with_tuned_weights(tmp_path: Path) -> None:
+def test_the_model_is_written_with_tuned_weights(tmp_path: Path) -> None:
     path, weight = tmp_path / "net.onnx", np.ones((6, 3), np.float32)
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],

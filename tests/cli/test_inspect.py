@@ -21,7 +21,7 @@ def layer(table: dict[str, Any], name: str) -> dict[str, Any]:
     return dict(found)
 
 
-def test_layers_say_what_trains_and_what_it_takes() -> None:
+def test_layers_show_trained_params_memory_and_cost() -> None:
     table = inspected("cnn-8", "--batch", "4", "--optimizer", "adam")
 
     stem = layer(table, "stem.0")
@@ -36,7 +36,7 @@ def test_layers_say_what_trains_and_what_it_takes() -> None:
     assert stored == table["params_bytes"]
 
 
-def test_what_is_frozen_keeps_and_costs_nothing_more() -> None:
+def test_frozen_layers_need_no_extra_memory_or_time() -> None:
     frozen = layer(inspected("cnn-8", "--scheme", "head-only"), "stem.0")
 
     assert frozen["trains"] == ""
@@ -44,7 +44,7 @@ def test_what_is_frozen_keeps_and_costs_nothing_more() -> None:
     assert frozen["kept_bytes"] == frozen["states_bytes"] == 0
 
 
-def test_an_adapter_is_of_the_layer_of_its_weight(tmp_path: Path) -> None:
+def test_an_adapter_belongs_to_the_layer_of_its_weight(tmp_path: Path) -> None:
     scheme = tmp_path / "lora.toml"
     scheme.write_text('default = "frozen"\n[params]\n"head.weight" = { lora = 2, alpha = 4 }\n')
 
@@ -65,7 +65,7 @@ def test_the_table_has_each_layer_and_the_sum() -> None:
     assert "20 params train; arena in bytes: train" in result.stdout
 
 
-def test_an_artifact_is_shown_for_programs_too(tmp_path: Path) -> None:
+def test_an_artifact_can_be_shown_as_json(tmp_path: Path) -> None:
     folder = str(tmp_path / "net")
     made = CliRunner().invoke(cli, ["compile", "cnn-8", "--no-check", "--out", folder, "--json"])
     shown = inspected(folder)
@@ -78,7 +78,7 @@ def test_an_artifact_is_shown_for_programs_too(tmp_path: Path) -> None:
     assert shown["trained"]["head.weight"] == "full"
 
 
-def test_models_and_devices_are_listed_for_programs() -> None:
+def test_models_and_devices_can_be_listed_as_json() -> None:
     models = json.loads(CliRunner().invoke(cli, ["models", "--json"]).stdout)
     devices = json.loads(CliRunner().invoke(cli, ["devices", "--json"]).stdout)
 
@@ -87,7 +87,7 @@ def test_models_and_devices_are_listed_for_programs() -> None:
     assert "package.module:function" in CliRunner().invoke(cli, ["models"]).stdout
 
 
-def test_an_artifact_says_how_its_backend_was_chosen(tmp_path: Path) -> None:
+def test_an_artifact_records_how_its_backend_was_chosen(tmp_path: Path) -> None:
     place = str(tmp_path / "net")
     options = ("--batch", "1", "--backend", "auto", "--no-check", "--out", place)
     made = CliRunner().invoke(cli, ["compile", "cnn-8", *options])
@@ -101,7 +101,7 @@ def test_an_artifact_says_how_its_backend_was_chosen(tmp_path: Path) -> None:
     assert table["switching"]["reason"] in " ".join(result.stdout.split())
 
 
-def test_kernels_say_how_they_are_computed_and_how_else() -> None:
+def test_kernels_show_their_plan_and_the_runner_up() -> None:
     model = ("resnet18-64", "--scheme", "bias-only", "--device", "rpi4", "--kernels")
     rows = inspected(*model)["kernels"]
     convolutions = [row for row in rows if row["problem"].startswith("conv2d ")]
@@ -113,7 +113,7 @@ def test_kernels_say_how_they_are_computed_and_how_else() -> None:
     assert rows[0]["calls"] * rows[0]["cycles"] == max(r["calls"] * r["cycles"] for r in rows)
 
 
-def test_kernels_are_cs_own() -> None:
+def test_kernels_are_shown_for_the_c_backend() -> None:
     result = CliRunner().invoke(cli, ["inspect", "cnn-8", "--kernels"])
     assert result.exit_code == 0, result.output
     assert "runner-up" in result.stdout

@@ -20,7 +20,7 @@ from pockengine.options import CompileOptions
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "expected"),
     [
         ("sgd", Sgd()),
         ("SGD:momentum=0.9,nesterov=true", Sgd(momentum=0.9, nesterov=True)),
@@ -32,8 +32,8 @@ from pockengine.options import CompileOptions
         ("lion:", Lion()),
     ],
 )
-def test_an_optimiser_is_read_with_its_numbers(text: str, meant: Any) -> None:
-    assert read_optimizer(text) == meant
+def test_an_optimiser_is_parsed_with_its_settings(text: str, expected: Any) -> None:
+    assert read_optimizer(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,19 +48,19 @@ def test_an_optimiser_is_read_with_its_numbers(text: str, meant: Any) -> None:
         ("muon:others=adam", "muon has no 'others'"),
     ],
 )
-def test_what_is_wrong_is_named(text: str, message: str) -> None:
+def test_invalid_optimisers_are_reported(text: str, message: str) -> None:
     with pytest.raises(click.BadParameter, match=message):
         read_optimizer(text)
 
 
-def test_a_shape_is_read() -> None:
+def test_a_shape_is_parsed() -> None:
     assert shape("a=b=1x3x8") == ("a=b", (1, 3, 8))
     for text in ("x", "x=", "=3", "x=3x0", "x=-1"):
         with pytest.raises(click.BadParameter, match="is no input with its sizes"):
             shape(text)
 
 
-def test_commands_offer_each_field_that_has_a_help() -> None:
+def test_every_field_with_a_help_text_is_an_option() -> None:
     offered = {flag for option in compile_command.params for flag in option.opts}
     parts = [part for part in (*fields(CompileOptions), *fields(Storage)) if part.metadata["help"]]
     assert len(parts) > 12
@@ -87,7 +87,7 @@ def test_options_of_a_command_are_one_value(arguments: list[str], options: Any) 
     ]
 
 
-def test_recomputation_is_reported_if_there_is_some() -> None:
+def test_recomputation_is_reported() -> None:
     assert not recomputation_lines(None)
     assert not recomputation_lines(Recomputation((), 0, 500, 500))
     (line,) = recomputation_lines(Recomputation(("x", "y"), 400_000, 5000, 3000))

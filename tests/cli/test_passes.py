@@ -53,6 +53,6 @@ def test_every_pass_is_listed_with_its_options() -> None:
     assert "recompute{target, memory_budget, others}" in passes("--list")
 
 
-def test_an_entry_that_there_is_not_is_refused(graph: Path) -> None:
+def test_an_unknown_entry_is_refused(graph: Path) -> None:
     with pytest.raises(PockEngineError, match="no entry 'tain'; it has train, evaluate"):
         passes("--pipeline", "tain", str(graph))

@@ -33,7 +33,7 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def test_commands_take_a_folder_of_pictures(artifact: Path, photos: Path, tmp_path: Path) -> None:
+def test_commands_accept_a_folder_of_pictures(artifact: Path, photos: Path, tmp_path: Path) -> None:
     def call(command: str, data: Path, *options: str) -> str:
         done = CliRunner().invoke(cli, [command, str(artifact), "--data", str(data), *options])
         assert done.exit_code == 0, done.exception
@@ -50,8 +50,8 @@ def test_commands_take_a_folder_of_pictures(artifact: Path, photos: Path, tmp_pa
         assert trained["epochs"][-1]["figures"][figure] == of_rows["epochs"][-1]["figures"][figure]
     for command in (["evaluate", "--metric=accuracy"], ["predict", f"--out={tmp_path / 'out'}"]):
         result = (
-            call(command[0], data, command[1], "--json", *some)
-            for data, some in ((photos, pixels), (rows, ()))
+            call(command[0], data, command[1], "--json", *options)
+            for data, options in ((photos, pixels), (rows, ()))
         )
         assert len(set(result)) == 1
 

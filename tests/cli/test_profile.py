@@ -27,7 +27,7 @@ def test_profile_prints_kernels_and_writes_records(tmp_path: Path) -> None:
     assert f"in {len(kernels)} calls" in result.output
 
 
-def test_other_machines_are_not_profiled() -> None:
+def test_other_machines_are_refused() -> None:
     result = CliRunner().invoke(cli, ["profile", "cnn-8", "--device", "rpi4"])
     assert isinstance(result.exception, CompileError)
     assert "profile times this machine, and not rpi4 by c; name host" in str(result.exception)

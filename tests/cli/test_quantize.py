@@ -31,7 +31,7 @@ def inspected(*arguments: str) -> dict[str, Any]:
     return table
 
 
-def test_compile_makes_an_int8_artifact_that_train_takes(rows: str, tmp_path: Path) -> None:
+def test_compile_writes_an_int8_artifact_that_train_accepts(rows: str, tmp_path: Path) -> None:
     folder = str(tmp_path / "net")
     chosen = ("--quantize", rows, "--quantize-method", "mse", "--quantize-gradients", "f32")
     made = run("compile", "cnn-8", *chosen, "--no-qas", "--no-check", "--out", folder)
@@ -42,7 +42,7 @@ def test_compile_makes_an_int8_artifact_that_train_takes(rows: str, tmp_path: Pa
     assert '"i8"' in json.dumps(manifest)
 
 
-def test_inspect_says_what_is_int8_and_what_is_not(rows: str) -> None:
+def test_inspect_shows_which_layers_are_int8(rows: str) -> None:
     table, floats = inspected("--quantize", rows), inspected()
 
     assert table["arena_bytes"] < floats["arena_bytes"]
@@ -59,7 +59,7 @@ def test_inspect_says_what_is_int8_and_what_is_not(rows: str) -> None:
     assert "arithmetic on activations" in shown
 
 
-def test_gradients_in_f32_need_no_scales_of_a_step(rows: str) -> None:
+def test_f32_gradients_need_no_gradient_scales(rows: str) -> None:
     int8 = inspected("--quantize", rows, "--scheme", "full")
     real = inspected("--quantize", rows, "--scheme", "full", "--quantize-gradients", "f32")
     assert int8["arena_bytes"] != real["arena_bytes"]
@@ -77,7 +77,7 @@ def test_gradients_in_f32_need_no_scales_of_a_step(rows: str) -> None:
         (("--quantize", "{rows}", "--batch", "16"), "give 16 rows or more"),
     ],
 )
-def test_what_is_wrong_is_named(arguments: tuple[str, ...], message: str, rows: str) -> None:
+def test_invalid_options_are_reported(arguments: tuple[str, ...], message: str, rows: str) -> None:
     result = run("inspect", "cnn-8", *(text.format(rows=rows) for text in arguments))
     assert result.exit_code != 0
     assert re.search(message, f"{result.output}{result.exception}")

@@ -47,7 +47,7 @@ def test_amounts_have_units(read, text: str, amount: float) -> None:  # type: ig
 
 
 @pytest.mark.parametrize("text", ["250", "KB", "-1KB", "0KB", "1e9KB", "2 PB", "٣KB", "9" * 40])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_invalid_sizes_are_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match=r"KiB|more than 0"):
         size(text)
 
@@ -112,7 +112,7 @@ def test_budget_below_the_head_is_refused(
     assert not (tmp_path / "found.toml").exists()
 
 
-def test_channels_by_data_are_settled_in_the_file(
+def test_channels_chosen_by_data_are_stored_in_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "table.jsonl"
@@ -132,14 +132,14 @@ def test_channels_by_data_are_settled_in_the_file(
     assert len(channels) == 4
 
 
-def test_validating_wants_data(tmp_path: Path, table: Path) -> None:
+def test_validation_needs_data(tmp_path: Path, table: Path) -> None:
     done = run(tmp_path, table, "--memory", "12KB", "--validate", "2")
 
     assert done.exit_code == 2
     assert "--train" in done.output
 
 
-def test_command_validates_by_real_trials(
+def test_command_validates_with_real_trials(
     tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module, "open_subject", lambda *_: SUBJECT)
@@ -170,7 +170,7 @@ def test_full_is_not_trained_if_not_requested_or_if_it_fits(
         assert "Full fine-tuning" not in done.output
 
 
-def test_gains_that_are_chance_are_called_so_and_the_presets_are_raced(
+def test_insignificant_gains_are_reported_and_the_presets_compete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random, path = Random(0), tmp_path / "table.jsonl"
@@ -191,7 +191,7 @@ def test_gains_that_are_chance_are_called_so_and_the_presets_are_raced(
     assert "searched-" not in done.output
 
 
-def test_gains_are_those_of_the_table(table: Path) -> None:
+def test_gains_equal_the_table(table: Path) -> None:
     _, trials = search_module.read_contributions(table, SUBJECT)
     found = contributions_of(trials)
 

@@ -69,7 +69,7 @@ def test_sensitivity_writes_and_prints_the_table_once(data: Path, tmp_path: Path
         ({"input": (9, 8, 8)}, r"reads input as rows \[64\]; the data have \[8, 8\]"),
     ],
 )
-def test_data_of_other_inputs_are_refused_before_any_work(
+def test_data_of_other_inputs_are_refused_early(
     arrays: dict[str, tuple[int, ...]], words: str, tmp_path: Path
 ) -> None:
     data, out = tmp_path / "data.npz", tmp_path / "table"
@@ -82,7 +82,7 @@ def test_data_of_other_inputs_are_refused_before_any_work(
     assert list(tmp_path.iterdir()) == [data]
 
 
-def test_weights_are_the_users_and_a_new_head_stays(tmp_path: Path) -> None:
+def test_weights_are_loaded_and_a_new_head_is_unchanged(tmp_path: Path) -> None:
     weights = tmp_path / "weights.safetensors"
     state = perceptron()[0].state_dict()
     save_file({"0.weight": state["0.weight"] + 1, "2.weight": torch.ones(3, 12)}, str(weights))
@@ -101,7 +101,7 @@ def regressor() -> tuple[torch.nn.Module, tuple[torch.Tensor], str]:
     return *perceptron(), "mse"
 
 
-def test_trials_of_what_is_no_classifier_are_refused() -> None:
+def test_trials_of_a_model_that_is_no_classifier_are_refused() -> None:
     with pytest.raises(FinetuneError, match="is trained by mse"):
         open_subject(chosen(f"{__name__}:regressor", 4), None, None)
 
@@ -115,12 +115,12 @@ def needed(batch: int) -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
 
 
 @pytest.mark.parametrize(
-    ("function", "asked", "rows"),
+    ("function", "batch", "rows"),
     [(usual, None, 6), (usual, 3, 3), (needed, None, 8), (perceptron, None, 1)],
 )
-def test_a_function_has_its_own_batch(function: Any, asked: int | None, rows: int) -> None:
+def test_a_function_has_its_own_batch(function: Any, batch: int | None, rows: int) -> None:
     """All commands compile the same program as `compile`; 8 is the default batch."""
-    model = ModelChoice(f"{__name__}:{function.__name__}", asked, {}, None, 8)
+    model = ModelChoice(f"{__name__}:{function.__name__}", batch, {}, None, 8)
 
     assert open_subject(model, None, None).batch == rows == batch_of(model.find().graph())
 

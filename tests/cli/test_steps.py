@@ -31,7 +31,7 @@ def test_a_log_has_a_line_for_each_step() -> None:
     assert log.getvalue().splitlines() == [MESSAGES[0], MESSAGES[1], MESSAGES[-1]]
 
 
-def test_a_terminal_keeps_the_last_message_of_each_step_with_its_time() -> None:
+def test_a_terminal_shows_the_last_message_of_each_step_with_its_time() -> None:
     terminal = Terminal()
     with Steps(terminal, width=60) as steps:
         for text in (*MESSAGES, "x" * 200):
@@ -48,7 +48,7 @@ def test_a_terminal_keeps_the_last_message_of_each_step_with_its_time() -> None:
     assert terminal.getvalue().endswith("\n")
 
 
-def test_a_failure_leaves_the_line_complete() -> None:
+def test_a_failure_completes_the_line() -> None:
     terminal = Terminal()
 
     def fail() -> None:

@@ -41,7 +41,7 @@ def drawn(seed: int) -> tuple[Table, set[str]]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_every_cell_of_any_table_stands_whole_within_the_width(
+def test_no_cell_of_any_table_is_truncated_within_the_width(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
@@ -54,14 +54,14 @@ def test_every_cell_of_any_table_stands_whole_within_the_width(
         assert all(word in text for cell in cells for word in cell.split())
 
 
-def test_a_word_wider_than_the_terminal_is_folded() -> None:
+def test_a_word_wider_than_the_terminal_is_wrapped() -> None:
     table = Table()
     table.add_column("path")
     table.add_row("x" * 200)
     assert "".join(shown(table, 80)).count("x") == 200
 
 
-def test_lines_of_a_table_end_without_blanks() -> None:
+def test_lines_of_a_table_have_no_trailing_spaces() -> None:
     table = Table("for", "found", box=SIMPLE, title="packages")
     table.add_row("torch", "torch 2.14, jax")
     table.add_row("qnn", "no")
@@ -74,7 +74,7 @@ def test_lines_of_a_table_end_without_blanks() -> None:
     assert [line for line in lines if line != line.rstrip()] == []
 
 
-def test_columns_is_obeyed_where_output_is_piped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_sets_the_width_of_piped_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "77")
     assert PlainConsole(140).width == 77
     monkeypatch.delenv("COLUMNS")
@@ -127,7 +127,7 @@ def test_the_plan_of_a_decoder_is_one_table_at_80_columns(monkeypatch: pytest.Mo
     assert sum(line.split()[:1] == ["full"] for line in lines) == 1, result.output
 
 
-def test_a_terminal_without_colour_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_without_colour_support_has_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("FORCE_COLOR", "1")
     table, cells = drawn(0)
@@ -136,7 +136,7 @@ def test_a_terminal_without_colour_gets_none(monkeypatch: pytest.MonkeyPatch) ->
     assert all(word in text for cell in cells for word in cell.split())
 
 
-def test_tables_are_printed_by_this_console_alone() -> None:
+def test_only_this_console_prints_tables() -> None:
     """Only the animated progress lines, which are not tables, have another console."""
     allowed = {"terminal.py", "farm/progress.py"}
     own = [path for path in files("*.py") if path.parts[0] not in ("tests", "examples")]
@@ -148,7 +148,7 @@ def test_tables_are_printed_by_this_console_alone() -> None:
     assert found <= allowed
 
 
-def test_what_the_output_cannot_encode_is_escaped() -> None:
+def test_unencodable_output_is_escaped() -> None:
     file = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
     console = PlainConsole()
     console.file = file

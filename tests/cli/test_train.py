@@ -44,7 +44,7 @@ def call(name: str, data: Path, *options: str, rows: str = "rows.safetensors") -
     return CliRunner().invoke(cli, [name, *places, *options])
 
 
-def test_training_learns_is_judged_and_predicts(data: Path, tmp_path: Path) -> None:
+def test_train_evaluate_and_predict(data: Path, tmp_path: Path) -> None:
     saved, out = str(tmp_path / "run"), tmp_path / "weights"
     validation = ("--validation", str(data / "rows.safetensors"), "--metric", "accuracy")
     options = ("--epochs", "12", "--lr", "0.01", "--checkpoint", saved, "--out", str(out))
@@ -69,7 +69,7 @@ def test_training_learns_is_judged_and_predicts(data: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_each_loss_says_of_which_rows_it_is(
+def test_each_loss_is_labelled_training_or_validation(
     data: Path, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
@@ -85,7 +85,7 @@ def test_each_loss_says_of_which_rows_it_is(
     assert "\x1b" not in result.output
 
 
-def test_a_training_is_resumed_bit_for_bit(data: Path, tmp_path: Path) -> None:
+def test_training_resumes_bit_for_bit(data: Path, tmp_path: Path) -> None:
     def weights(name: str, *options: str) -> bytes:
         out, saved = tmp_path / "weights", str(tmp_path / name)
         result = call("train", data, "--checkpoint", saved, "--out", str(out), *options)
@@ -100,7 +100,7 @@ def test_a_training_is_resumed_bit_for_bit(data: Path, tmp_path: Path) -> None:
     assert weights("part", "--steps", "14", "--resume") == whole
 
 
-def test_a_training_rests_and_computes_the_same(data: Path, tmp_path: Path) -> None:
+def test_training_with_pauses_has_equal_results(data: Path, tmp_path: Path) -> None:
     def trained(*options: str) -> bytes:
         out = tmp_path / "weights"
         result = call("train", data, "--steps", "3", "--lr", "0.01", "--out", str(out), *options)
@@ -114,12 +114,12 @@ def test_a_training_rests_and_computes_the_same(data: Path, tmp_path: Path) -> N
     assert "`battery` `pause_below`" in str(wrong.exception)
 
 
-def test_a_training_must_have_one_end(data: Path) -> None:
+def test_training_needs_either_epochs_or_steps(data: Path) -> None:
     for options in ((), ("--epochs", "1", "--steps", "1")):
         assert "--epochs, or --steps" in call("train", data, "--lr", "0.1", *options).output
 
 
-def test_rows_may_lie_in_several_files(data: Path) -> None:
+def test_rows_may_be_split_over_several_files(data: Path) -> None:
     more = ("--data", f"input={data / 'inputs.npy'}")
 
     judged = call("evaluate", data, *more, rows="labels.npz")
@@ -135,7 +135,7 @@ def test_rows_may_lie_in_several_files(data: Path) -> None:
         ("net", "is no data file"),
     ],
 )
-def test_files_that_cannot_be_are_named(data: Path, rows: str, message: str) -> None:
+def test_invalid_files_are_reported(data: Path, rows: str, message: str) -> None:
     result = call("evaluate", data, rows=rows)
 
     assert isinstance(result.exception, FinetuneError)

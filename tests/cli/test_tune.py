@@ -75,7 +75,7 @@ def test_an_emulated_board_is_tuned_by_instructions(tmp_path: Path) -> None:
         assert problem.kernels[record["rows"][problem.key]["plan"]].symbol in code
 
 
-def test_a_gpu_that_is_emulated_is_refused(tmp_path: Path) -> None:
+def test_an_emulated_gpu_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "tuned.json"
     command = ["tune", MODEL, "--device", "jetson-orin", "--backend", "cuda", "--out", str(out)]
     result = CliRunner().invoke(cli, command)
@@ -102,7 +102,7 @@ def test_a_board_is_measured_over_its_transport() -> None:
     assert all(0 < figure.best <= figure.median for figure in figures)
 
 
-def test_what_cannot_be_measured_is_an_error() -> None:
+def test_unmeasurable_targets_are_errors() -> None:
     board, device = board_for("rpi4-qemu", load_boards()), load_device("rpi4")
     other = replace(device, processor=replace(device.cpu, arch="riscv64"))
     with (
