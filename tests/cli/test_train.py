@@ -55,8 +55,8 @@ def test_train_evaluate_and_predict(data: Path, tmp_path: Path) -> None:
     figures = json.loads(trained.stdout)["epochs"][-1]["figures"]
     assert figures["validation_accuracy"] > 0.8
     assert load_file(out).keys() == perceptron()[0].state_dict().keys()
-    judged = call("evaluate", data, "--checkpoint", saved, "--metric", "accuracy", "--json")
-    scores = json.loads(judged.stdout)
+    evaluated = call("evaluate", data, "--checkpoint", saved, "--metric", "accuracy", "--json")
+    scores = json.loads(evaluated.stdout)
     assert scores["metrics"]["accuracy"] == pytest.approx(figures["validation_accuracy"])
     assert (scores["rows"], scores["of"]) == (180, 190)
     fresh = call("evaluate", data, "--metric", "accuracy").stdout
@@ -122,9 +122,9 @@ def test_training_needs_either_epochs_or_steps(data: Path) -> None:
 def test_rows_may_be_split_over_several_files(data: Path) -> None:
     more = ("--data", f"input={data / 'inputs.npy'}")
 
-    judged = call("evaluate", data, *more, rows="labels.npz")
+    evaluated = call("evaluate", data, *more, rows="labels.npz")
 
-    assert judged.stdout == call("evaluate", data).stdout
+    assert evaluated.stdout == call("evaluate", data).stdout
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "dora": (edit(use_dora=True), r"lora = 2, alpha = 4, dora = true"),
     "changed base": (edit(init_lora_weights="pissa"), "init_lora_weights = 'pissa'"),
     "unhashable": (edit(init_lora_weights=[1]), "init_lora_weights"),
-    "from the future": (edit(use_more=1), "use_more = 1 is not supported"),
+    "newer format": (edit(use_more=1), "use_more = 1 is not supported"),
     "other alpha": (edit(lora_alpha=8), r'"a.query.weight" = \{ lora = 2, alpha = 8 \}'),
     "rslora": (edit(use_rslora=True), r"lora = 2, alpha = 4, rslora = true"),
     "rank of another": (edit(r=3), "says rank 3, lora_A is"),
@@ -179,8 +179,11 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a scalar": (put(a__query__lora_A__weight=f32()), r"lora_A is \[\]"),
     "not finite": (put(head__bias=f32(3) * np.nan), "head.bias .* must be finite"),
     "integers": (put(head__bias=np.ones(3, np.int64)), r"head.bias \(int64\)"),
-    "one more": (put(c__lora_A__weight=f32(2, 4)), r'"c.weight" = \{ lora = 2, alpha = 4 \}'),
-    "half of one": (put(c__lora_B__weight=f32(5, 2)), "without its lora_A"),
+    "an extra adapter": (
+        put(c__lora_A__weight=f32(2, 4)),
+        r'"c.weight" = \{ lora = 2, alpha = 4 \}',
+    ),
+    "half of an adapter": (put(c__lora_B__weight=f32(5, 2)), "without its lora_A"),
     "frozen here": (put(c__weight=f32(4, 5)), r'c.weight was trained.*"c.weight" = "full"'),
     "another model's": (put(d__weight=f32(4)), "no parameter d.weight"),
 }

@@ -84,7 +84,7 @@ UNCLEAR: dict[str, Tail] = {
 }
 
 
-def judged(tail: Tail, loss: str = "cross_entropy") -> tuple[np.ndarray, float]:
+def outputs_and_loss(tail: Tail, loss: str = "cross_entropy") -> tuple[np.ndarray, float]:
     """Return the outputs of a linear layer followed by `tail`, and their loss."""
     g = Builder(Graph("net"))
     x, w = g.input("x", TensorType(F32, X.shape)), g.param("w", WEIGHT)
@@ -104,7 +104,7 @@ def entropy(scores: np.ndarray) -> float:
 
 @pytest.mark.parametrize("tail", PROBABILITIES.values(), ids=PROBABILITIES)
 def test_probabilities_are_traced_through_ops_that_preserve_them(tail: Tail) -> None:
-    scores, loss = judged(tail)
+    scores, loss = outputs_and_loss(tail)
 
     assert loss == pytest.approx(entropy(np.log(scores)), rel=1e-5)
     assert abs(loss - entropy(scores)) > 0.1  # the loss if they were treated as logits
@@ -112,7 +112,7 @@ def test_probabilities_are_traced_through_ops_that_preserve_them(tail: Tail) -> 
 
 @pytest.mark.parametrize("tail", LOGITS.values(), ids=LOGITS)
 def test_logits_stay_logits(tail: Tail) -> None:
-    scores, loss = judged(tail)
+    scores, loss = outputs_and_loss(tail)
 
     assert loss == pytest.approx(entropy(scores), rel=1e-5)
 
@@ -121,17 +121,17 @@ def test_logits_stay_logits(tail: Tail) -> None:
 def test_for_unclear_outputs_the_error_names_explicit_losses(message: str) -> None:
     tail = UNCLEAR[message]
     with pytest.raises(ImportModelError, match=f"{message}.*cross_entropy_probabilities"):
-        judged(tail)
+        outputs_and_loss(tail)
 
-    scores, loss = judged(tail, "cross_entropy_logits")
+    scores, loss = outputs_and_loss(tail, "cross_entropy_logits")
     assert loss == pytest.approx(entropy(scores), rel=1e-5)
     if "0 and 1" in message:
-        scores, loss = judged(tail, "cross_entropy_probabilities")
+        scores, loss = outputs_and_loss(tail, "cross_entropy_probabilities")
         assert loss == pytest.approx(entropy(np.log(scores)), rel=1e-5)
 
 
 def test_a_softmax_rounded_to_integers_gives_its_logits() -> None:
-    exact, rounded = judged(lambda g, x: g.softmax(x)), judged(through_integers)
+    exact, rounded = outputs_and_loss(lambda g, x: g.softmax(x)), outputs_and_loss(through_integers)
 
     assert rounded[1] == pytest.approx(exact[1], rel=1e-6)
 

@@ -29,7 +29,7 @@ ACTIVATIONS = """
 """
 
 
-def apart(x: Any) -> Any:
+def separated(x: Any) -> Any:
     """Make a matrix with a pair of complex eigenvalues and well-separated real ones."""
     return x / 32 + 3 * jnp.diag(jnp.arange(5.0)) + jnp.eye(5, k=4) * 9 - jnp.eye(5, k=-4) * 9
 
@@ -42,11 +42,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: (lambda p, name=name: getattr(jax.nn, name)(p["x"])) for name in ACTIVATIONS.split()
 } | {
     "logaddexp": lambda p: jnp.logaddexp(p["x"], p["y"]),
-    "logaddexp of twins": lambda p: jnp.logaddexp(p["x"], p["x"]),
+    "logaddexp of equals": lambda p: jnp.logaddexp(p["x"], p["x"]),
     "logaddexp2": lambda p: jnp.logaddexp2(p["x"], p["y"]),
     "sinc": lambda p: jnp.sinc(p["x"]),
     "exact gelu": lambda p: jax.nn.gelu(p["x"], approximate=False),
-    "far out": lambda p: jnp.log(lax.erfc(jnp.abs(p["x"]))) + jnp.log(lax.erfc(-p["y"])),
+    "large arguments": lambda p: jnp.log(lax.erfc(jnp.abs(p["x"]))) + jnp.log(lax.erfc(-p["y"])),
     "tails": lambda p: jnp.log(norm.sf(p["x"])) + jnp.log(norm.cdf(p["y"])),
     "abs": lambda p: jnp.abs(p["x"]) * p["y"],
     "hypot": lambda p: jnp.hypot(p["x"], p["y"] + 1),
@@ -54,8 +54,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bounds": lambda p: jnp.clip(p["x"], -0.5, 1.0) * lax.clamp(-0.5, p["y"], 1.0),
     "trained bounds": lambda p: jnp.clip(p["x"], p["y"], p["y"] + 1),
     "clamp of arrays": lambda p: lax.clamp(p["y"] - 1, p["x"], p["y"] + 1) * p["x"],
-    "clamp between twins": lambda p: lax.clamp(p["y"], p["x"], p["y"]) + p["x"],
-    "clamp of no width": lambda p: lax.clamp(p["y"] + 1, p["x"], p["y"] - 1) + p["x"],
+    "clamp between equals": lambda p: lax.clamp(p["y"], p["x"], p["y"]) + p["x"],
+    "clamp with crossed bounds": lambda p: lax.clamp(p["y"] + 1, p["x"], p["y"] - 1) + p["x"],
     "angle": lambda p: jnp.arctan2(p["x"] + 1, p["y"] + 2),
     "where": lambda p: jnp.where(p["x"] > 0, p["x"] ** 2, 0) + p["y"],
     "products": lambda p: p["x"].prod() * p["y"][0],
@@ -65,12 +65,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "isfinite": lambda p: jnp.isfinite(p["x"]) * p["y"] + p["x"],
     "spread": lambda p: p["x"].std() + p["y"].var(1, ddof=1),
     "remat": lambda p: jax.checkpoint(lambda x: jnp.sin(x) * p["y"])(p["x"]),
-    "known uint32": lambda p: (jnp.arange(4, dtype="uint32") * 7)[1] * p["y"] + p["x"],
-    "whole precision": lambda p: lax.reduce_precision(p["x"], 8, 23) * p["y"],
+    "constant uint32": lambda p: (jnp.arange(4, dtype="uint32") * 7)[1] * p["y"] + p["x"],
+    "full precision": lambda p: lax.reduce_precision(p["x"], 8, 23) * p["y"],
     "branches": lambda p: lax.cond(
         p["x"][0, 0] > 1e9, lambda: jnp.log(p["x"] - 1e9), lambda: p["x"] * p["y"]
     ),
-    "branches by number": lambda p: lax.switch(
+    "lax switch": lambda p: lax.switch(
         p["x"][1, 0].astype(int), [jnp.sin, jnp.cos, jnp.exp], p["y"]
     ),
     "solutions": lambda p: (
@@ -83,13 +83,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         jnp.linalg.slogdet(p["x"] @ p["x"].T)[1],
     ),
     "eigenvalues": lambda p: (
-        places(jnp.linalg.eigvals(apart(p["x"].T @ p["y"]))),
+        places(jnp.linalg.eigvals(separated(p["x"].T @ p["y"]))),
         places(jnp.linalg.eigvals(lax.complex(p["y"][:, :2], p["x"][:, :2]))),
     ),
     "eigenvectors": lambda p: [
         places(part)
         for part in lax.linalg.eig(
-            lax.complex(apart(p["x"].T @ p["y"]), apart(p["y"].T @ p["x"])),
+            lax.complex(separated(p["x"].T @ p["y"]), separated(p["y"].T @ p["x"])),
             compute_left_eigenvectors=False,
             enable_eigvec_derivs=True,
         )
@@ -99,7 +99,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         jnp.fft.irfft(jnp.fft.rfft(p["y"]) * p["x"][:, :3], 5),
     ),
     "bits": lambda p: (jnp.bitwise_xor(p["x"].astype(int), 5) * p["y"], jnp.signbit(p["x"])),
-    "searched": lambda p: jnp.interp(p["x"], jnp.array([-1.0, 0.0, 2.0]), p["y"][0, :3]),
+    "interp": lambda p: jnp.interp(p["x"], jnp.array([-1.0, 0.0, 2.0]), p["y"][0, :3]),
     "stopped": lambda p: lax.stop_gradient(p["x"]) * p["y"] + p["x"],
     "stopped tree": lambda p: jax.tree.map(lax.stop_gradient, p)["x"] * p["y"] + p["x"],
     "straight through": lambda p: p["x"] + lax.stop_gradient(jnp.round(p["x"]) - p["x"]) + p["y"],
@@ -116,8 +116,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         + lax.cummin(jnp.maximum(p["y"], -1), axis=1)
     ),
     "sorted": lambda p: jnp.sort(p["x"], axis=1) * p["y"] + jnp.sort(p["y"], axis=0),
-    "sorted by others": lambda p: lax.sort((p["x"], p["y"]), dimension=1, num_keys=1)[1],
-    "best": lambda p: lax.top_k(p["x"] * p["y"], 3)[0],
+    "sorted by keys": lambda p: lax.sort((p["x"], p["y"]), dimension=1, num_keys=1)[1],
+    "top_k": lambda p: lax.top_k(p["x"] * p["y"], 3)[0],
     "quantiles": lambda p: (
         jnp.median(p["x"]) + jnp.quantile(p["y"], 0.3) + jnp.percentile(p["x"], 80.0, axis=0).sum()
     ),
@@ -194,7 +194,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "of two results": lambda p: (
         bounded(p["x"], p["y"], 3)[0] + jnp.square(bounded(p["x"] * 2, p["y"], 3)[1]["twice"])
     ),
-    "within another": lambda p: jax.checkpoint(lambda x: relu(clipped(x)))(p["x"]) + p["y"],
+    "nested": lambda p: jax.checkpoint(lambda x: relu(clipped(x)))(p["x"]) + p["y"],
     "scale_gradient": lambda p: optax.scale_gradient(p["x"], 0.2) * p["y"],
     "xlogy": lambda p: jax.scipy.special.xlogy(jnp.exp(p["x"]), jnp.exp(p["y"])),
     "custom_root": lambda p: (

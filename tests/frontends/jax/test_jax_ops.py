@@ -85,11 +85,11 @@ WINDOWS: dict[str, Callable[..., Any]] = {
     "five dimensions": lambda x: lax.reduce_window(
         x[None], 0.0, lax.add, (1, 2, 3, 3, 1), (1, 1, 2, 2, 1), "SAME"
     ),
-    "extremes of whole numbers": lambda x: [
+    "extremes of integers": lambda x: [
         lax.reduce_window((9 * x).astype(int), start, op, (1, 2, 3, 1), (1, 1, 2, 1), "SAME")
         for start, op in ((-7, lax.max), (2, lax.min), (3, lax.add), (2, lax.mul))
     ],
-    "where the greatest stand": lambda x: lax.reduce_window(
+    "argmax": lambda x: lax.reduce_window(
         (x, jnp.arange(x.size).reshape(x.shape)),
         (-jnp.inf, -1),
         greater,
@@ -162,12 +162,12 @@ def test_windows(name: str) -> None:
     check_function(WINDOWS[name], random(2, 7, 6, 3))
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("dilated_windows", [False, True])
 @pytest.mark.parametrize("name", BODIES)
-def test_windows_with_any_function_and_initial_value(name: str, apart: bool) -> None:
+def test_windows_with_any_function_and_initial_value(name: str, dilated_windows: bool) -> None:
     start, body = BODIES[name]
-    gaps = {"base_dilation": (2,), "window_dilation": (3,)} if apart else {}
-    padding = [(2, -1)] if apart else "SAME"
+    gaps = {"base_dilation": (2,), "window_dilation": (3,)} if dilated_windows else {}
+    padding = [(2, -1)] if dilated_windows else "SAME"
 
     def reduced(p: Any) -> Any:
         return lax.reduce_window(p["x"], start, body, (3,), (2,), padding, **gaps)

@@ -60,8 +60,8 @@ def test_draw_has_the_distribution_of_jax(name: str) -> None:
     assert abs(float(found.mean() - expected.mean())) <= few * 0.04 * spread
     assert float(found.std()) == pytest.approx(spread, rel=few * 0.04)
     quantiles = [0.05, 0.25, 0.5, 0.75, 0.95]
-    apart = np.quantile(found, quantiles) - np.quantile(expected, quantiles)
-    assert np.abs(apart).max() <= few * 0.06 * spread
+    differences = np.quantile(found, quantiles) - np.quantile(expected, quantiles)
+    assert np.abs(differences).max() <= few * 0.06 * spread
     assert not np.array_equal(found[0], found[1])
 
 

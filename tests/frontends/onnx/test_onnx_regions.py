@@ -91,9 +91,9 @@ CASES = {
     ),
     "blocks of a line": blocks([9], [3], 4, strides=[2]),
     "products": running(),
-    "products of those before": running(exclusive=1),
+    "exclusive products": running(exclusive=1),
     "products from the end": running(reverse=1),
-    "products of those behind": running(exclusive=1, reverse=1),
+    "exclusive products from the end": running(exclusive=1, reverse=1),
 }
 
 

@@ -194,7 +194,7 @@ SEQUENCES: dict[str, list[NodeProto]] = {
         node("SequenceErase", ["s", "zero"], ["t"]),
         node("ConcatFromSequence", ["t"], ["y"], axis=1),
     ],
-    "put in front, stacked": [
+    "inserted, stacked": [
         node("Neg", ["x"], ["n"]),
         node("SequenceEmpty", [], ["e"]),
         node("SequenceInsert", ["e", "x"], ["s"]),

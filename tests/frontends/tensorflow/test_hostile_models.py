@@ -98,13 +98,13 @@ CONFIGS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         ),
         "__lambda__ holds code",
     ),
-    "a function of elsewhere": (
+    "a function of another package": (
         lambda c: layer_of(c)["config"].update(
             activation={"class_name": "function", "module": "builtins", "registered_name": "eval"}
         ),
         "function is of builtins, not Keras's own",
     ),
-    "a class that nobody registered": (
+    "an unregistered class": (
         lambda c: layer_of(c).update(module=None, registered_name="other>Layer"),
         "is of other>Layer, not Keras's own",
     ),

@@ -43,7 +43,7 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
 """Reduced models: ResNet50 and EfficientNetB0 repeat equal blocks, so two of each kind suffice."""
 
 
-def calm(model: keras.Model) -> keras.Model:
+def stabilised(model: keras.Model) -> keras.Model:
     """Start batch norms at 2 +- 0.3, the middle of ReLU6; make logits small; disable dropout.
 
     A freshly initialised net that normalises over four pictures of one pixel amplifies rounding by
@@ -78,7 +78,7 @@ def test_application_trains_as_in_keras(name: str) -> None:
     rescales = "V3" in name or "Efficient" in name  # takes pixels from 0 to 255
 
     check_compiled_training(
-        calm(MODELS[name]()), bytes_like if rescales else pictures(4, 32, CLASSES)
+        stabilised(MODELS[name]()), bytes_like if rescales else pictures(4, 32, CLASSES)
     )
 
 

@@ -30,7 +30,7 @@ def two_heads(*, named: bool = False) -> keras.Model:
 LOSSES: dict[str, tuple[bool, Any]] = {
     "list": (False, ["mse", "sparse_categorical_crossentropy"]),
     "weights": (False, [("mae", 0.3), (keras.losses.CategoricalCrossentropy(), 2.0)]),
-    "left out": (False, [None, "sparse_categorical_crossentropy"]),
+    "omitted": (False, [None, "sparse_categorical_crossentropy"]),
     "names of layers": (False, {"kind": "sparse_categorical_crossentropy", "box": "mse"}),
     "names of outputs": (True, {"box": ("huber", 4), "kind": "kl_divergence"}),
 }
@@ -64,10 +64,10 @@ def test_losses_that_do_not_match_the_outputs_are_refused(loss: Any, words: str)
 
 
 FRAMES = np.random.default_rng(1).standard_normal((2, 7, 6)).astype(np.float32)
-SPOKEN = np.array([[1, 2, 2], [3, 1, 0]], np.int32)
+LABELS = np.array([[1, 2, 2], [3, 1, 0]], np.int32)
 
 
-class Spoken(tf.Module):
+class CtcModel(tf.Module):
     """Maps frames to classes; returns the CTC loss of labels padded at the end."""
 
     def __init__(self, ctc: Ctc) -> None:
@@ -100,23 +100,25 @@ CTC: dict[str, Ctc] = {
 
 @pytest.mark.parametrize("name", CTC)
 def test_ctc_losses_and_their_gradients_equal_tensorflow(name: str) -> None:
-    pockengine.compile(Spoken(CTC[name]), (FRAMES, SPOKEN), check=True)
+    pockengine.compile(CtcModel(CTC[name]), (FRAMES, LABELS), check=True)
 
 
 def test_a_ctc_loss_without_trained_params_equals_tensorflow() -> None:
-    def judge(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    def loss_function(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         return tf.nn.ctc_loss(labels, logits, [3, 2], [7, 7], logits_time_major=False)
 
-    graph = from_tensorflow(judge, (FRAMES, SPOKEN))
+    graph = from_tensorflow(loss_function, (FRAMES, LABELS))
 
-    (found,) = run(graph, {"logits": FRAMES, "labels": SPOKEN}).values()
-    np.testing.assert_allclose(found, judge(tf.constant(FRAMES), tf.constant(SPOKEN)), rtol=1e-5)
+    (found,) = run(graph, {"logits": FRAMES, "labels": LABELS}).values()
+    np.testing.assert_allclose(
+        found, loss_function(tf.constant(FRAMES), tf.constant(LABELS)), rtol=1e-5
+    )
 
 
 def test_keras_ctc_loss_takes_a_label_per_frame() -> None:
     model = keras.Sequential([keras.Input((7, 6), batch_size=2), keras.layers.Dense(5)])
     graph = from_tensorflow(model, (FRAMES,), loss=keras.losses.CTC())
-    labels = np.pad(SPOKEN, ((0, 0), (0, 4))).astype(np.int64)
+    labels = np.pad(LABELS, ((0, 0), (0, 4))).astype(np.int64)
     expected = keras.losses.CTC()(labels, model(FRAMES))
 
     found = run(graph, {graph.inputs[0].name: FRAMES, "target": labels})["loss"]
@@ -125,10 +127,10 @@ def test_keras_ctc_loss_takes_a_label_per_frame() -> None:
 
 
 def test_sparse_ctc_labels_are_refused() -> None:
-    def judge(logits: tf.Tensor) -> tf.Tensor:
+    def loss_function(logits: tf.Tensor) -> tf.Tensor:
         labels = tf.sparse.from_dense([[1, 2], [3, 0]])
         logits = tf.transpose(logits, [1, 0, 2])
         return tf.nn.ctc_loss(labels, logits, None, [7, 7], blank_index=0)
 
     with pytest.raises(ImportModelError, match=r"CTCLoss.*give tf\.nn\.ctc_loss dense"):
-        from_tensorflow(judge, (FRAMES,))
+        from_tensorflow(loss_function, (FRAMES,))

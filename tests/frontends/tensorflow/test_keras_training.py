@@ -82,7 +82,9 @@ FACTORS = (1.0, 0.1, 0.1, 2.0, 1.0, 0.5, 0.01, 1.5, 1.0, 0.3, 0.7, 1.0)
 OPTIMIZERS = {
     "SGD": optimizers.SGD(0.05, weight_decay=0.01),
     "SGD with momentum": optimizers.SGD(0.05, momentum=0.9),
-    "SGD, Nesterov's": optimizers.SGD(0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "SGD with Nesterov momentum": optimizers.SGD(
+        0.05, momentum=0.9, nesterov=True, weight_decay=0.01
+    ),
     "Adam": optimizers.Adam(0.01, epsilon=1e-3),
     "AdamW": optimizers.AdamW(0.01, weight_decay=0.1),
     "RMSprop": optimizers.RMSprop(0.01, epsilon=1e-3),
@@ -96,7 +98,7 @@ OPTIMIZERS = {
     "Nadam": optimizers.Nadam(0.01, epsilon=1e-3, weight_decay=0.1),
     "Lamb": optimizers.Lamb(0.01, epsilon=1e-3, weight_decay=0.1),
     "Muon": optimizers.Muon(0.01, epsilon=1e-3, adam_lr_ratio=0.5),
-    "Muon, some by Adam": optimizers.Muon(
+    "Muon with Adam": optimizers.Muon(
         0.01, epsilon=1e-3, exclude_layers=["dense_1"], nesterov=False, weight_decay=0.1
     ),
 }
@@ -123,7 +125,7 @@ LOSSES: dict[str, tuple[Any, str, str]] = {
     "huber": (losses.Huber(0.5), "numbers", "linear"),
     "kl": (losses.KLDivergence(), "shares", "softmax"),
     "cosine": (losses.CosineSimilarity(), "numbers", "linear"),
-    "of the user": (lambda y, p: keras.ops.mean((y - p) ** 4, -1), "numbers", "linear"),
+    "user-defined": (lambda y, p: keras.ops.mean((y - p) ** 4, -1), "numbers", "linear"),
 }
 
 

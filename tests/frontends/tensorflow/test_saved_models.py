@@ -94,12 +94,12 @@ def message(**fields: bytes) -> bytes:
 # Keras 2.15's encoding: objects with a path (3) and JSON (5).
 TRAINED_BY = {
     "one": ('"loss": "mse"', {"b": "mse", "a": "mse"}),
-    "of each output": (
+    "per output": (
         '"loss": {"b": {"class_name": "Huber", "config": {"reduction": "auto", "delta": 0.5, "fn": '
         '"huber"}}, "a": null}, "loss_weights": {"b": 0.25}',
         None,
     ),
-    "by place": ('"loss": [null, "mae"]', {"b": None, "a": "mae"}),
+    "by position": ('"loss": [null, "mae"]', {"b": None, "a": "mae"}),
 }
 
 
@@ -220,7 +220,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
         lambda path: (path / "saved_model.pb").write_bytes(b"noise" * 50),
         "cannot be read as a SavedModel",
     ),
-    "operator that nobody knows": (
+    "unknown operator": (
         "exported",
         lambda path: rename_operator(path / "saved_model.pb"),
         "cannot be read as a SavedModel: .*Relx6",

@@ -85,7 +85,7 @@ def takes_rate(lr: Any) -> Any:
 
 
 ERRORS: dict[str, tuple[Any, str]] = {
-    "if of Python": (
+    "Python if": (
         Decider(name="decider"),
         r"decider decides by the values in a tensor \(.*not allowed\); a compiled model does the "
         r"same steps for any data: use tf.where, .* \(at .*test_tensorflow_errors.py:\d+\)",
@@ -93,15 +93,15 @@ ERRORS: dict[str, tuple[Any, str]] = {
     "while": (loops, "StatelessWhile.*: a loop that a tensor ends; unroll it"),
     "custom code": (calls_python, "EagerPyFunc .*calls back into Python, .* TensorFlow's op"),
     "strings": (looks_up_words, "AsString .*works on strings; look words up before"),
-    "shape of a result": (selects, "boolean_mask: the shape of its result depends on the"),
-    "shape given": (reshapes, "Reshape .*: a shape, axis or place that is computed from values"),
+    "data-dependent shape": (selects, "boolean_mask: the shape of its result depends on the"),
+    "reshape": (reshapes, "Reshape .*: a shape, axis or place that is computed from values"),
     "range": (counts, "Range .*: the shape of its result depends on the values in a tensor"),
     "noise": (draws, "RandomPoissonV2 in .*: random counts, which take as many draws as they"),
-    "the user's own": (fails, r"fails cannot be traced with example inputs of shape \[\(2, 4\)\]: "
+    "user exception": (fails, r"fails cannot be traced with example inputs of shape \[\(2, 4\)\]: "
                               r"ValueError: no luck; .* \(at .*test_tensorflow_errors.py:\d+\)"),
     "complex": (rotates, "output output in the top level: complex numbers; return their real"),
     "a reserved name": (takes_rate, "input lr in the top level: the training step has an input of"),
-    "nothing": (lambda x: (), "returns no tensor; return what is to be computed"),
+    "no result": (lambda x: (), "returns no tensor; return what is to be computed"),
     "a number": (3, "takes a Keras model, a function of tensors, or the path of a model, not int"),
 }  # fmt: skip
 

@@ -53,7 +53,7 @@ class Both(tf.Module):
 ACTIVATIONS = "elu gelu leaky_relu log_softmax relu relu6 selu silu softmax softplus softsign"
 
 
-def apart(x: Any) -> Any:
+def separated(x: Any) -> Any:
     """Make a matrix with a pair of complex eigenvalues and well-separated real ones."""
     corners = np.eye(5, k=4) - np.eye(5, k=-4)
     return x / 32 + tf.constant(3 * np.diag(np.arange(5)) + 9 * corners, tf.float32)
@@ -79,7 +79,7 @@ FUNCTIONS: dict[str, Function] = {
     "bins of lines": lambda w, v, i: sized(
         tf.math.bincount(tf.cast(tf.abs(w), tf.int32), minlength=4, maxlength=4, axis=-1), 2, 4
     ),
-    "bins that are hit": lambda w, v, i: sized(
+    "bins in range": lambda w, v, i: sized(
         tf.math.bincount(i, minlength=3, maxlength=3, binary_output=True), 3
     ),
     "bytes, moved": lambda w, v, i: bits.left_shift(bits.right_shift(byte(w), 2), byte(v) & 7),
@@ -92,12 +92,12 @@ FUNCTIONS: dict[str, Function] = {
     "einsum": lambda w, v, i: tf.einsum("ab,cb->ac", w, v),
     "entropy": lambda w, v, i: tf.nn.sparse_softmax_cross_entropy_with_logits([1, 3], w),
     "extremes": lambda w, v, i: (tf.reduce_max(w, 1), tf.reduce_min(v)),
-    "first place": lambda w, v, i: tf.cast(tf.where(w > 0)[0], tf.float32) * v[:, :2],
-    "first place of a column": lambda w, v, i: tf.gather(w[0], tf.where(v > 0)[:, 1][0]),
-    "first place of a line": lambda w, v, i: (w[tf.where(v[1] < 1)[0, 0] - 2], tf.where(w[1])[0]),
+    "first index": lambda w, v, i: tf.cast(tf.where(w > 0)[0], tf.float32) * v[:, :2],
+    "first index of a column": lambda w, v, i: tf.gather(w[0], tf.where(v > 0)[:, 1][0]),
+    "first index of a line": lambda w, v, i: (w[tf.where(v[1] < 1)[0, 0] - 2], tf.where(w[1])[0]),
     "gather": lambda w, v, i: tf.gather(w, i) * 2.0,
     "gather columns": lambda w, v, i: tf.gather(w, i, axis=1),
-    "index that is data": lambda w, v, i: (
+    "data-dependent index": lambda w, v, i: (
         w[i[0]],
         sized(w[:, -i[0]], 2),
         sized(w[i[0], 1:4], 3),
@@ -124,7 +124,7 @@ FUNCTIONS: dict[str, Function] = {
     "sigmoid entropy": lambda w, v, i: tf.nn.sigmoid_cross_entropy_with_logits(
         tf.constant(np.float32(W > 0)), w
     ),
-    "slice at data": lambda w, v, i: (
+    "data-dependent slice": lambda w, v, i: (
         sized(w[:, i[0] : i[0] + 3] * v[:, i[0] - 1 : 2 + i[0]], 2, 3),
         tf.slice(v, [i[1], 0], [1, 4]),
         tf.slice(w, tf.stack([i[1], i[0] + 1]), [2, 3]),
@@ -137,13 +137,13 @@ FUNCTIONS: dict[str, Function] = {
     "transposed": lambda w, v, i: tf.transpose(w) @ v,
     "unstack": lambda w, v, i: tf.unstack(w, axis=1),
     "xlogy": lambda w, v, i: tf.math.xlogy(w[1], v[1] ** 2 + 1),
-    "quotient of whole numbers": lambda w, v, i: w * tf.cast(tf.reduce_sum(i / 3), tf.float32),
-    "sums so far": lambda w, v, i: (
+    "quotient of integers": lambda w, v, i: w * tf.cast(tf.reduce_sum(i / 3), tf.float32),
+    "running sums": lambda w, v, i: (
         tf.cumsum(w, 1, reverse=True) * tf.cumsum(v, 1, exclusive=True)
         + tf.cumsum(w, 0, exclusive=True, reverse=True)
     ),
     "special": lambda w, v, i: tf.math.lgamma(tf.abs(w) + 0.3) + tf.math.erfinv(tf.tanh(v) * 0.9),
-    "whole quotients": lambda w, v, i: tf.cast(i // 2, tf.float32) * w[0, 0],
+    "integer quotients": lambda w, v, i: tf.cast(i // 2, tf.float32) * w[0, 0],
     "scatter_nd": lambda w, v, i: tf.scatter_nd(i[:, None], w[0, :3], [4]),
     "segments": lambda w, v, i: (
         tf.math.unsorted_segment_sum(w[0, :3], i - 1, 2),
@@ -156,9 +156,11 @@ FUNCTIONS: dict[str, Function] = {
         tf.tensor_scatter_nd_max(w * 1.0, i[:1, None], v[:1]),
     ),
     "gather_nd": lambda w, v, i: tf.gather_nd(w, tf.stack([i, i * 2], 1)) * 2.0,
-    "searched": lambda w, v, i: tf.cast(tf.searchsorted([-1.0, 0.0, 2.0], w[0]), tf.float32) * v[0],
+    "searchsorted": lambda w, v, i: (
+        tf.cast(tf.searchsorted([-1.0, 0.0, 2.0], w[0]), tf.float32) * v[0]
+    ),
     "branches": lambda w, v, i: tf.cond(w[0, 0] > 1e9, lambda: tf.math.log(w - 1e9), lambda: w * v),
-    "branches by number": lambda w, v, i: tf.switch_case(
+    "switch_case": lambda w, v, i: tf.switch_case(
         i[0], [lambda: w, lambda: tf.sin(v) * w, lambda: v]
     ),
     "diagonals": lambda w, v, i: (
@@ -172,16 +174,16 @@ FUNCTIONS: dict[str, Function] = {
         tf.linalg.logdet(tf.transpose(v) @ v + 9.0 * tf.eye(5)),
     ),
     "eigenvalues": lambda w, v, i: (
-        tf.sort(tf.abs(tf.linalg.eigvals(apart(tf.transpose(w) @ v)))),
-        rebuilt(apart(tf.transpose(w) @ v)),
-        rebuilt(tf.complex(apart(tf.transpose(w) @ v), apart(tf.transpose(v) @ w))),
+        tf.sort(tf.abs(tf.linalg.eigvals(separated(tf.transpose(w) @ v)))),
+        rebuilt(separated(tf.transpose(w) @ v)),
+        rebuilt(tf.complex(separated(tf.transpose(w) @ v), separated(tf.transpose(v) @ w))),
     ),
     "fourier": lambda w, v, i: (
         tf.abs(tf.signal.rfft(w)) * 0.5,
         tf.signal.irfft(tf.signal.rfft(v) * tf.cast(w[:, :3], tf.complex64)),
         tf.math.angle(tf.signal.fft(tf.complex(w, v))),
     ),
-    "products so far": lambda w, v, i: tf.math.cumprod(w + 0.3, 1, exclusive=True) * v,
+    "cumulative products": lambda w, v, i: tf.math.cumprod(w + 0.3, 1, exclusive=True) * v,
     "rolled": lambda w, v, i: tf.roll(w, 1, 1) * v,
     "bits": lambda w, v, i: tf.cast(tf.bitwise.bitwise_xor(i * 5, 3), tf.float32) * w[0, 0],
     "patches": lambda w, v, i: tf.image.extract_patches(
@@ -243,15 +245,15 @@ REFUSED: dict[str, tuple[Function, str]] = {
     "double": (lambda w, v, i: tf.cast(w, tf.float64) * 2, "Cast .*a cast to float64; use"),
     "open slice": (lambda w, v, i: tf.reduce_sum(w[:, i[0] :]), "size depends on data"),
     "places": (lambda w, v, i: tf.reduce_sum(tf.where(w > 0)), "shape of its result depends"),
-    "second place": (lambda w, v, i: tf.where(w > 0)[1], "shape of its result depends"),
+    "second index": (lambda w, v, i: tf.where(w > 0)[1], "shape of its result depends"),
     "two ends": (lambda w, v, i: tf.reduce_sum(w[0, i[0] : i[1] + 3]), "size depends on data"),
     "PreventGradient": (lambda w, v, i: forbidden(w), "PreventGradient .*: no gradient may pass"),
     "py_function": (
         lambda w, v, i: tf.ensure_shape(tf.py_function(lambda x: x, [w], tf.float32), w.shape),
         "EagerPyFunc .*calls back into Python",
     ),
-    "counted noise": (lambda w, v, i: w + tf.random.poisson([2, 5], 1.0), "Poisson.* counts"),
-    "segments by data": (
+    "Poisson noise": (lambda w, v, i: w + tf.random.poisson([2, 5], 1.0), "Poisson.* counts"),
+    "data-dependent segments": (
         lambda w, v, i: tf.reshape(tf.math.segment_sum(w[0, :3], i * 0), [1]),
         "SegmentSum.*number depends on data",
     ),

@@ -38,7 +38,7 @@ PLACES = torch.block_diag(
 """A matrix with the eigenvalues 1 + 2i, 1 - 2i, 4 and 6."""
 
 
-def apart(x: torch.Tensor) -> torch.Tensor:
+def separated(x: torch.Tensor) -> torch.Tensor:
     """Turn (2, 4, 4) numbers into matrices with well-separated eigenvalues."""
     return x / 8 + PLACES
 
@@ -51,10 +51,10 @@ def rebuilt(a: torch.Tensor) -> torch.Tensor:
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "rotate": lambda x: parts(pair(x) * TURNS).flatten(2),
     "arithmetic": lambda x: parts((pair(x) + 2 - pair(x).conj() * 1j) / (pair(x) + 3)),
-    "reals and numbers": lambda x: parts(x[..., :4] * pair(x) / 2 + (1 - 0.5j) - x[..., 4:]),
+    "real and complex numbers": lambda x: parts(x[..., :4] * pair(x) / 2 + (1 - 0.5j) - x[..., 4:]),
     "powers": lambda x: parts(pair(x) ** 2 + (pair(x) + 4) ** 1.5 + 1 / (pair(x) + 4)),
-    "size and angle": lambda x: pair(x).abs() + pair(x).angle() * 0.1,
-    "size of zero": lambda x: pair(x.clamp(min=0)).abs(),
+    "magnitude and angle": lambda x: pair(x).abs() + pair(x).angle() * 0.1,
+    "magnitude of zero": lambda x: pair(x.clamp(min=0)).abs(),
     "exponential": lambda x: torch.exp(pair(x)).real + torch.polar(x.abs(), x).imag[..., :4],
     "matrices": lambda x: parts(pair(x) @ pair(x).mT + TURNS @ torch.complex(x, -x)[:, :4, :6]),
     "moved": lambda x: parts(torch.cat([pair(x), x[..., :4].to(torch.complex64)]).flip(1)[1:, ::2]),
@@ -70,18 +70,20 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "hfft": lambda x: fft.hfft(pair(x), n=7),
     "stft": lambda x: spectrum(x).abs(),
     "istft": lambda x: torch.istft(spectrum(x), 6, 2, window=WINDOW),
-    "eigenvalues": lambda x: linalg.eigvals(apart(x[:, :4, :4])).abs().sort()[0],
+    "eigenvalues": lambda x: linalg.eigvals(separated(x[:, :4, :4])).abs().sort()[0],
     "eigenvalues of complex matrices": lambda x: (
-        linalg.eigvals(apart(pair(x)[:, :4])).abs().sort()[0]
+        linalg.eigvals(separated(pair(x)[:, :4])).abs().sort()[0]
     ),
-    "eigenvectors": lambda x: rebuilt(apart(x[:, :4, :4])),
-    "eigenvectors of complex matrices": lambda x: rebuilt(apart(pair(x)[:, :4])),
+    "eigenvectors": lambda x: rebuilt(separated(x[:, :4, :4])),
+    "eigenvectors of complex matrices": lambda x: rebuilt(separated(pair(x)[:, :4])),
     "equations": lambda x: parts(
-        linalg.solve(apart(pair(x)[:, :4]), pair(x)[:, 2:5].mT)
-        + linalg.solve(apart(pair(x)[:, :4]), pair(x)[0, :3], left=False).mT
-        + linalg.solve(apart(pair(x)[:, :4]), pair(x)[:, 0])[..., None]
+        linalg.solve(separated(pair(x)[:, :4]), pair(x)[:, 2:5].mT)
+        + linalg.solve(separated(pair(x)[:, :4]), pair(x)[0, :3], left=False).mT
+        + linalg.solve(separated(pair(x)[:, :4]), pair(x)[:, 0])[..., None]
     ),
-    "inverses": lambda x: parts(linalg.inv(apart(pair(x)[:, :4])) @ torch.inverse(TURNS[:4] * 2)),
+    "inverses": lambda x: parts(
+        linalg.inv(separated(pair(x)[:, :4])) @ torch.inverse(TURNS[:4] * 2)
+    ),
     "strided view": lambda x: x.as_strided((3, 4), (5, 2), 3),
     "overlapping strides": lambda x: x.contiguous().as_strided((5, 4), (2, 1)).square(),
 }

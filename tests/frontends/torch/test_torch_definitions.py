@@ -21,7 +21,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ndtri": lambda x: special.ndtri(x.sigmoid()),
     "zeta": lambda x: special.zeta(torch.tensor(2.5), x.abs() + 0.5),
     "mode": lambda x: (x * 2).round().mode(1)[0] * x[:, 0],
-    "places of modes": lambda x: (x * 2).round().mode(0, True)[1] * x.mean(),
+    "indices of modes": lambda x: (x * 2).round().mode(0, True)[1] * x.mean(),
     "mode of a number": lambda x: x[0, 0].mode()[0] * x,
     "masked scatter": lambda x: x.masked_scatter(x.detach() > 0, x.flatten() * 2),
     "masked scatter of rows": lambda x: x.masked_scatter(x.detach()[:1] > 0, torch.cat([x, x])),
@@ -29,7 +29,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "float power": lambda x: torch.float_power(x.abs() + 0.5, 2.5).float(),
     "softmax in float64": lambda x: x.softmax(1, dtype=torch.float64).log().float(),
     "factor of bfloat16": lambda x: x * torch.tensor(6.3**0.5, dtype=torch.bfloat16),
-    "windows at random": lambda x: F.fractional_max_pool2d(
+    "random windows": lambda x: F.fractional_max_pool2d(
         x[None], (2, 3), output_size=(3, 4), _random_samples=torch.tensor([[[0.3, 0.7]]])
     ),
     "windows of volumes": lambda x: F.fractional_max_pool3d(
@@ -81,7 +81,7 @@ HALVES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "a chain": lambda x: (x.bfloat16().tanh() * 3).exp().to(x.dtype) * x,
     "both sizes": lambda x: x.bfloat16() * x + x.bfloat16().half().sigmoid(),
     "views and writes": lambda x: x.half().t().contiguous()[1:].clone().mul_(1.1).add_(x[0, 0]),
-    "parts that move": lambda x: torch.cat([x.bfloat16()[:2], x.bfloat16() - 1]).relu().amax(1),
+    "joined parts": lambda x: torch.cat([x.bfloat16()[:2], x.bfloat16() - 1]).relu().amax(1),
 }
 
 

@@ -38,7 +38,7 @@ def guarded(
     return total
 
 
-def asking(
+def querying(
     experts: nn.ModuleList, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
     out = torch.zeros_like(x)
@@ -95,7 +95,7 @@ def inverted(
     return out
 
 
-@pytest.mark.parametrize("route", [skipping, guarded, asking, counting, numbered, inverted])
+@pytest.mark.parametrize("route", [skipping, guarded, querying, counting, numbered, inverted])
 def test_a_guard_against_empty_rows_is_dropped(route: Route) -> None:
     """An expert without rows has no gradient in PyTorch, and a gradient of 0 here."""
     torch.manual_seed(0)
@@ -165,9 +165,9 @@ def test_a_spline_of_rows_inside_an_interval_trains() -> None:
 
 GUARDS = {
     "another result": lambda m, x, y: x.sum() if x[y > 0].numel() else x.sum() + 5,
-    "a mean of none": lambda m, x, y: x[y > 0].mean() if x[y > 0].size(0) else x.sum() * 0,
-    "a count of none": lambda m, x, y: x[y > 0].sum() / max(x[y > 0].shape[0], 1),
-    "a change beside": lambda m, x, y: (x if x[y > 9].shape[0] == 0 else x * 2).sum(),
+    "a mean of empty rows": lambda m, x, y: x[y > 0].mean() if x[y > 0].size(0) else x.sum() * 0,
+    "a count of empty rows": lambda m, x, y: x[y > 0].sum() / max(x[y > 0].shape[0], 1),
+    "another change": lambda m, x, y: (x if x[y > 9].shape[0] == 0 else x * 2).sum(),
     "another result of any": lambda m, x, y: x.sum() if (y > 0).any() else x.sum() + 5,
     "a mean of a mask": lambda m, x, y: (
         (x[:, 0] * (y > 0)).sum() / (y > 0).sum() if (y > 0).sum() > 0 else x.sum() * 0
@@ -177,10 +177,10 @@ GUARDS = {
         x.sum() if int((y == 1).sum()) == int((y == 2).sum()) else x.sum() * 2
     ),
     "all rows": lambda m, x, y: (x * 2 if (x[:, 0] > 9).all() else x).sum(),
-    "a class that is counted": lambda m, x, y: (
+    "a counted class": lambda m, x, y: (
         x.sum() * (1 if torch.bincount(y, minlength=3)[1] > 0 else 2)
     ),
-    "a length beside": lambda m, x, y: (x if len(x[y > 9]) == 0 else x * 2).sum(),
+    "a length elsewhere": lambda m, x, y: (x if len(x[y > 9]) == 0 else x * 2).sum(),
 }
 
 

@@ -42,7 +42,7 @@ def scattered(reduce: str, include_self: bool) -> Callable[[torch.Tensor], torch
 
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "two indices": lambda x: x[ROWS, COLUMNS],
-    "two indices apart": lambda x: x[ROWS, :, COLUMNS],
+    "two separated indices": lambda x: x[ROWS, :, COLUMNS],
     "indices at the end": lambda x: x[..., TWICE, TWICE],
     "take": lambda x: x.take(ROWS * 7),
     "take along, broadcast": lambda x: x.take_along_dim(COLUMNS.reshape(1, 2, 1) % 4, 1),
@@ -61,13 +61,13 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "scatter minimum without self": scattered("amin", False),
     "scatter product": scattered("prod", True),
     "sort": lambda x: torch.sort(x, 1, descending=True).values,
-    "sort and read elsewhere": lambda x: (x * 2).gather(2, torch.sort(x, 2).indices),
-    "one read of a line": lambda x: x[0, 0].gather(-1, x[0, 0].argmin(-1)) * x,
-    "read of a number": lambda x: x[0, 0, 0].gather(0, torch.tensor([0])) * x,
+    "gather by sorted indices": lambda x: (x * 2).gather(2, torch.sort(x, 2).indices),
+    "gather from a vector": lambda x: x[0, 0].gather(-1, x[0, 0].argmin(-1)) * x,
+    "gather of one element": lambda x: x[0, 0, 0].gather(0, torch.tensor([0])) * x,
     "top 2": lambda x: x.topk(2, 1).values,
     "smallest 3": lambda x: x.topk(3, -1, largest=False).values,
-    "largest so far": lambda x: x.cummax(1).values * x.cummax(1).indices,
-    "smallest so far": lambda x: x.round().cummin(-1).values * x,
+    "running maximum": lambda x: x.cummax(1).values * x.cummax(1).indices,
+    "running minimum": lambda x: x.round().cummin(-1).values * x,
     "third smallest": lambda x: x.kthvalue(3, 1).values,
     "median": lambda x: x.median(2).values + x.median(),
     "quantile by sorting": lambda x: torch.sort(x.flatten()).values[7:9].mean(),
@@ -83,9 +83,9 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "grid of samples": lambda x: functional.grid_sample(
         x[None], torch.tensor([[[[0.1, -0.3], [0.9, 0.4]]]]), align_corners=False
     ),
-    "nothing joined": lambda x: torch.cat([x[:, :0], x * 2, torch.zeros(3, 0, 5)], 1),
-    "sum over nothing": lambda x: x[:, :, :0].sum(2) + x[:, :, 0],
-    "product over nothing": lambda x: x[:, :, :0] @ torch.zeros(3, 0, 2) + x[:, :, :2],
+    "empty concatenation": lambda x: torch.cat([x[:, :0], x * 2, torch.zeros(3, 0, 5)], 1),
+    "sum over an empty dimension": lambda x: x[:, :, :0].sum(2) + x[:, :, 0],
+    "product over an empty dimension": lambda x: x[:, :, :0] @ torch.zeros(3, 0, 2) + x[:, :, :2],
 }
 
 

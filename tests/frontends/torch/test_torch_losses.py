@@ -114,7 +114,7 @@ LOSSES: dict[str, tuple[Callable[..., Any], Callable[[torch.Generator], torch.Te
     "margins of several labels, summed": (nn.MultiLabelMarginLoss(reduction="sum"), several_labels),
     "Poisson": (F.poisson_nll_loss, shares),
     "hinge embedding": (F.hinge_embedding_loss, lambda g: numbers(g).sign()),
-    "focal, by hand": (focal, labels),
+    "handwritten focal": (focal, labels),
 }
 
 

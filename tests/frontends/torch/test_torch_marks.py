@@ -62,10 +62,10 @@ def test_unequal_or_missing_marks_make_the_result_nan(text: torch.Tensor) -> Non
     graph = from_torch(model, (TEXT,))
 
     found = run(graph, arrays_of(graph, (text,)))["output"]
-    sound = run(graph, arrays_of(graph, (TEXT,)))["output"]
+    balanced = run(graph, arrays_of(graph, (TEXT,)))["output"]
 
     assert np.isnan(found).all()
-    np.testing.assert_allclose(sound, model(TEXT).detach().numpy(), rtol=1e-5)
+    np.testing.assert_allclose(balanced, model(TEXT).detach().numpy(), rtol=1e-5)
 
 
 def test_generated_code_picks_the_same_rows_and_returns_nan() -> None:

@@ -15,18 +15,18 @@ from pockengine.tests.frontends.torch.gradients import check_function
 BATCH = (2, 4, 4)
 
 
-def sound(x: torch.Tensor) -> torch.Tensor:
+def invertible(x: torch.Tensor) -> torch.Tensor:
     """Make invertible matrices."""
     return x / 4 + torch.diag(torch.arange(1.0, 5.0))
 
 
 def turned(x: torch.Tensor) -> torch.Tensor:
     """Make invertible matrices whose LU decomposition must exchange rows."""
-    return sound(x)[:, [1, 0, 3, 2]]
+    return invertible(x)[:, [1, 0, 3, 2]]
 
 
 def definite(x: torch.Tensor) -> torch.Tensor:
-    return sound(x) @ sound(x).mT
+    return invertible(x) @ invertible(x).mT
 
 
 def signed(x: torch.Tensor) -> torch.Tensor:
@@ -53,23 +53,23 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "upper cholesky": lambda x: torch.linalg.cholesky_ex(definite(x), upper=True)[0],
     "cholesky solve": lambda x: torch.cholesky_solve(x, linalg.cholesky(definite(x))),
     "cholesky inverse": lambda x: torch.cholesky_inverse(linalg.cholesky(definite(x)).mT, True),
-    "triangle": lambda x: linalg.solve_triangular(sound(x).tril(), x[:1], upper=False),
+    "triangle": lambda x: linalg.solve_triangular(invertible(x).tril(), x[:1], upper=False),
     "triangle on the right": lambda x: linalg.solve_triangular(
-        sound(x).triu(), x, upper=True, left=False, unitriangular=True
+        invertible(x).triu(), x, upper=True, left=False, unitriangular=True
     ),
-    "old triangular solve": lambda x: torch.triangular_solve(x, sound(x), transpose=True)[0],
-    "solve": lambda x: linalg.solve(sound(x), x[..., :3]),
-    "solve for vectors": lambda x: linalg.solve(sound(x), x[..., 0]),
-    "solve on the right": lambda x: linalg.solve(sound(x), x, left=False),
-    "inverse": lambda x: linalg.inv(sound(x)) + torch.inverse(sound(x) + 1),
-    "inverse without a check": lambda x: linalg.inv_ex(sound(x))[0],
-    "determinant": lambda x: linalg.det(sound(x)) + torch.logdet(definite(x)),
-    "logarithm of the determinant": lambda x: linalg.slogdet(-sound(x))[1],
+    "old triangular solve": lambda x: torch.triangular_solve(x, invertible(x), transpose=True)[0],
+    "solve": lambda x: linalg.solve(invertible(x), x[..., :3]),
+    "solve for vectors": lambda x: linalg.solve(invertible(x), x[..., 0]),
+    "solve on the right": lambda x: linalg.solve(invertible(x), x, left=False),
+    "inverse": lambda x: linalg.inv(invertible(x)) + torch.inverse(invertible(x) + 1),
+    "inverse without a check": lambda x: linalg.inv_ex(invertible(x))[0],
+    "determinant": lambda x: linalg.det(invertible(x)) + torch.logdet(definite(x)),
+    "logarithm of the determinant": lambda x: linalg.slogdet(-invertible(x))[1],
     "eigenvalues": lambda x: linalg.eigvalsh(definite(x), UPLO="U"),
     "eigenvectors": lambda x: linalg.eigh(definite(x))[1].square(),
-    "singular vectors": lambda x: of_svd(sound(x)),
-    "singular vectors of tall matrices": lambda x: of_svd(sound(x)[..., :2]),
-    "singular vectors of wide matrices": lambda x: of_svd(sound(x)[:, :3]),
+    "singular vectors": lambda x: of_svd(invertible(x)),
+    "singular vectors of tall matrices": lambda x: of_svd(invertible(x)[..., :2]),
+    "singular vectors of wide matrices": lambda x: of_svd(invertible(x)[:, :3]),
     "qr": lambda x: torch.cat(linalg.qr(turned(x)), -2),
     "qr of tall matrices": lambda x: of_qr(turned(x)[..., :2]),
     "qr of wide matrices": lambda x: of_qr(turned(x)[:, :3]),
@@ -84,9 +84,11 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "least squares": lambda x: linalg.lstsq(turned(x)[..., :2], x[..., 2:]).solution,
     "least squares of wide matrices": lambda x: linalg.lstsq(turned(x)[:, :2], x[:, 2:]).solution,
     "residuals": lambda x: linalg.lstsq(turned(x)[..., :2], x[..., 2:], driver="gels").residuals,
-    "pseudoinverse": lambda x: linalg.pinv(turned(x)[..., :2]) @ torch.pinverse(sound(x)[0, :2]),
+    "pseudoinverse": lambda x: (
+        linalg.pinv(turned(x)[..., :2]) @ torch.pinverse(invertible(x)[0, :2])
+    ),
     "pseudoinverse of a matrix without full rank": lambda x: linalg.pinv(
-        turned(x)[..., :2] @ sound(x)[:, :2], rtol=1e-3
+        turned(x)[..., :2] @ invertible(x)[:, :2], rtol=1e-3
     ),
     "pseudoinverse of a symmetric matrix": lambda x: linalg.pinv(signed(x), hermitian=True),
     "exponential": lambda x: linalg.matrix_exp(x - x.mT) + torch.matrix_exp(x / 5),
@@ -97,8 +99,10 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "product with reflections on the right": lambda x: torch.ormqr(
         x[..., :3], x[:, 0, :3], x, False
     ),
-    "inverse of a tensor": lambda x: linalg.tensorinv(sound(x)[0].reshape(4, 2, 2), ind=1),
-    "norms": lambda x: linalg.matrix_norm(sound(x), "nuc") + linalg.matrix_norm(sound(x), 2),
+    "inverse of a tensor": lambda x: linalg.tensorinv(invertible(x)[0].reshape(4, 2, 2), ind=1),
+    "norms": lambda x: (
+        linalg.matrix_norm(invertible(x), "nuc") + linalg.matrix_norm(invertible(x), 2)
+    ),
     "normal distribution": lambda x: torch.distributions.MultivariateNormal(
         x[0, 0], definite(x[0])
     ).log_prob(x[1]),

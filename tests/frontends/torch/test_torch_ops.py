@@ -70,7 +70,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "average pool ceil": lambda x: functional.avg_pool2d(x, 2, ceil_mode=True),
     "average pool own divisor": lambda x: functional.avg_pool2d(x, 2, divisor_override=3),
     "adaptive average pool to one": lambda x: functional.adaptive_avg_pool2d(x, 1),
-    "adaptive average pool one way": lambda x: functional.adaptive_avg_pool2d(x, (5, 1)),
+    "adaptive average pool in one dimension": lambda x: functional.adaptive_avg_pool2d(x, (5, 1)),
     "adaptive average pool unchanged": lambda x: functional.adaptive_avg_pool2d(x, (None, 7)),
     "adaptive average pool uneven": lambda x: functional.adaptive_avg_pool2d(x, (4, 9)),
     "max pool with indices": lambda x: functional.max_pool2d(x, 2, return_indices=True)[0],
@@ -95,10 +95,10 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     ),
     "covariances": lambda x: x[0, 0].cov() + torch.cov(x[0, 1, 0]),
     "correlations": lambda x: torch.corrcoef(x[0, 0]),
-    "logarithm of sums so far": lambda x: x.logcumsumexp(1),
+    "logcumsumexp": lambda x: x.logcumsumexp(1),
     "median of numbers": lambda x: torch.where(x > 1, torch.nan, x).nanmedian(3)[0],
     "quantiles": lambda x: torch.quantile(x, torch.tensor([0.1, 0.5]), dim=1),
-    "places in a sorted line": lambda x: x * torch.searchsorted(x.sort()[0].detach(), x.detach()),
+    "searchsorted": lambda x: x * torch.searchsorted(x.sort()[0].detach(), x.detach()),
     "nearest": lambda x: functional.interpolate(x, (9, 3)),
     "nearest by scale": lambda x: functional.interpolate(x, scale_factor=1.7),
     "pad by reflection": lambda x: functional.pad(x, (2, 1, 0, 3), "reflect"),
@@ -133,7 +133,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "softmax of a scalar": lambda x: x.mean().softmax(0) * x,
     "mean": lambda x: x.mean(),
     "mean of channels": lambda x: x.mean(1),
-    "mean kept": lambda x: x.mean((-1, -2), keepdim=True),
+    "mean with keepdim": lambda x: x.mean((-1, -2), keepdim=True),
     "sum": lambda x: x.sum((0, 2)),
     "maximum over space": lambda x: x.amax((2, 3)),
     "flatten": lambda x: x.flatten(1),
@@ -174,7 +174,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cross entropy smoothed": lambda x: functional.cross_entropy(
         x.mean((2, 3)), LABELS, label_smoothing=0.1
     ),
-    "cross entropy of each": lambda x: functional.cross_entropy(
+    "cross entropy per row": lambda x: functional.cross_entropy(
         x.mean((2, 3)), LABELS, reduction="none"
     ),
     "cross entropy without a label": lambda x: functional.cross_entropy(
@@ -190,8 +190,8 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cross entropy of pixels": lambda x: functional.cross_entropy(
         x, torch.arange(70).reshape(2, 5, 7) % 6
     ),
-    "cross entropy of shares": lambda x: functional.cross_entropy(x, x.softmax(1)),
-    "log likelihood of anything": lambda x: functional.nll_loss(
+    "cross entropy of mixed labels": lambda x: functional.cross_entropy(x, x.softmax(1)),
+    "log likelihood of any scores": lambda x: functional.nll_loss(
         x, torch.arange(70).reshape(2, 5, 7) % 6, reduction="sum"
     ),
     "log likelihood": lambda x: functional.nll_loss(
@@ -204,7 +204,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "power of two tensors": lambda x: x.abs() ** x,
     "number to a power": lambda x: 2**x,
     "sine": torch.sin,
-    "arc tangent of two": lambda x: torch.atan2(x, x * x + 0.5),
+    "atan2": lambda x: torch.atan2(x, x * x + 0.5),
     "error function": torch.erf,
     "log1p of expm1": lambda x: torch.log1p(torch.expm1(x).abs()),
     "silu": functional.silu,
@@ -225,7 +225,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "largest along a dimension": lambda x: x.max(1)[0],
     "smallest along a dimension": lambda x: x.min(2, keepdim=True)[0],
     "largest of all": lambda x: x.max() * x.min(),
-    "where the largest is": lambda x: x + x.argmax(3, keepdim=True) + x.argmin(1, keepdim=True),
+    "argmax": lambda x: x + x.argmax(3, keepdim=True) + x.argmin(1, keepdim=True),
     "product": lambda x: x.prod(2) + x[:, :2, :2, :2].prod(),
     "variance": lambda x: x.var((2, 3)) + x.var((2, 3), unbiased=False),
     "standard deviation": lambda x: x.std() + x.std(1, keepdim=True),

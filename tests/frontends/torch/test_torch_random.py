@@ -37,8 +37,8 @@ DRAWS: dict[str, Draw] = {
     "exponential_": lambda x: torch.empty_like(x).exponential_(2.0),
     "geometric_": lambda x: torch.empty_like(x).geometric_(0.3),
     "bernoulli": lambda x: torch.bernoulli(torch.full((64, 64), 0.3)),
-    "bernoulli of chances": lambda x: torch.bernoulli(torch.sigmoid(x)),
-    "bernoulli_ of chances": lambda x: torch.empty_like(x).bernoulli_(x.sigmoid()),
+    "bernoulli of probabilities": lambda x: torch.bernoulli(torch.sigmoid(x)),
+    "bernoulli_ of probabilities": lambda x: torch.empty_like(x).bernoulli_(x.sigmoid()),
     "stochastic depth": lambda x: x.new_empty(64, 64, 1).bernoulli_(0.8).div_(0.8).squeeze(-1),
     "floored": lambda x: x.div(0.8) * (0.8 + torch.rand(64, 64)).floor_(),
     "randint": lambda x: torch.randint(2, 7, (64, 64)).float(),
@@ -54,7 +54,7 @@ DRAWS: dict[str, Draw] = {
     "gamma, steep": lambda x: torch._standard_gamma(torch.full((64, 64), 0.4)),
     "dirichlet": lambda x: torch._sample_dirichlet(torch.full((64, 64), 0.7)),
     "multinomial": lambda x: torch.multinomial(PLACES + x[0].exp(), 64, replacement=True).float(),
-    "distinct places": lambda x: torch.multinomial(PLACES, 40).float().tile(2)[:, :64],
+    "distinct indices": lambda x: torch.multinomial(PLACES, 40).float().tile(2)[:, :64],
     "order": lambda x: torch.stack([torch.randperm(64).float() for _ in range(8)]).tile(8, 1),
     "noise added": lambda x: x.clone().add_(torch.randn(64, 64), alpha=0.1),
 }
@@ -91,8 +91,8 @@ def test_draw_has_the_distribution_of_pytorch(name: str) -> None:
     assert abs(float(found.mean() - expected.mean())) <= 0.04 * spread
     assert float(found.std()) == pytest.approx(spread, rel=0.04)
     quantiles = [0.05, 0.25, 0.5, 0.75, 0.95]
-    apart = np.quantile(found, quantiles) - np.quantile(expected, quantiles)
-    assert np.abs(apart).max() <= 0.06 * spread
+    differences = np.quantile(found, quantiles) - np.quantile(expected, quantiles)
+    assert np.abs(differences).max() <= 0.06 * spread
     assert not np.array_equal(found[0], found[1])
 
 

@@ -134,7 +134,7 @@ def overlap(m: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return kinds + (1 - share + weight * shape).mean() + mean * F.logsigmoid(box).norm(dim=1).sum()
 
 
-def spoken(m: Any, x: torch.Tensor, labels: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+def ctc(m: Any, x: torch.Tensor, labels: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """Return the CTC loss of concatenated labels."""
     sounds = m.head(x).repeat_interleave(3, 1).log_softmax(-1).transpose(0, 1)
     return F.ctc_loss(sounds, labels, torch.tensor([12, 11]), lengths)
@@ -168,7 +168,7 @@ LOSSES: dict[str, Loss] = {
     "each": lambda m, x, y: F.cross_entropy(m.head(x[y > 0]), y[y > 0], reduction="none").sum(),
     "likelihood": lambda m, x, y: F.nll_loss(m.head(x[y > 0]).log_softmax(-1), y[y > 0]),
     "mean": lambda m, x, y: m.head(x)[y > 0].mean() + m.head(x)[y > 0].mean(0).square().sum(),
-    "mean of kept dimensions": lambda m, x, y: m.head(x)[y > 0].mean((0, 1), keepdim=True).sum(),
+    "mean with keepdim": lambda m, x, y: m.head(x)[y > 0].mean((0, 1), keepdim=True).sum(),
     "other dimensions": lambda m, x, y: m.head(x[y > 0]).softmax(-1).amax(1).square().sum(),
     "mse": lambda m, x, y: F.mse_loss(m.head(x)[y > 0], x[:, :, 1:][y > 0]),
     "smooth l1": lambda m, x, y: F.smooth_l1_loss(
@@ -192,8 +192,8 @@ LOSSES: dict[str, Loss] = {
         ).sum()
         / (y > 0).sum().clamp(min=1)
     ),
-    "divided by how many": lambda m, x, y: m.head(x[y > 0]).square().sum() / x[y > 0].shape[0],
-    "rows put together": lambda m, x, y: (
+    "divided by the count": lambda m, x, y: m.head(x[y > 0]).square().sum() / x[y > 0].shape[0],
+    "concatenated rows": lambda m, x, y: (
         torch.cat([m.head(x[y > 0]), x[y > 0]], -1).view(-1, 11).T.tanh().sum()
     ),
     "logarithms": lambda m, x, y: m.head(x)[m.head(x) > 0.1].log().sum(),
@@ -205,14 +205,14 @@ LOSSES: dict[str, Loss] = {
     "inner dimensions": lambda m, x, y: (
         m.head(x)[:, (y > 0)[0]].sum() + m.head(x)[0][y[0] > 0, 1].sum()
     ),
-    "as many rows again": lambda m, x, y: (
+    "rows of equal count": lambda m, x, y: (
         (m.head(x[y > 0]) * x.new_full((x[y > 0].shape[0], 5), 0.5)).sum()
         + (m.head.bias.expand(x[y > 0].shape[0], -1) + x[y > 0][:, 1:]).sum()
     ),
     "boxes": overlap,
-    "spoken": lambda m, x, y: spoken(m, x, y.masked_select(y > 0), (y > 0).sum(-1)),
-    "spoken and cast": lambda m, x, y: spoken(m, x, y[y > 0].int(), (y > 0).sum(dim=1).int()),
-    "spoken in one row": lambda m, x, y: spoken(
+    "ctc": lambda m, x, y: ctc(m, x, y.masked_select(y > 0), (y > 0).sum(-1)),
+    "ctc of cast labels": lambda m, x, y: ctc(m, x, y[y > 0].int(), (y > 0).sum(dim=1).int()),
+    "ctc of one row": lambda m, x, y: ctc(
         m, x, y.flatten()[y.flatten() > 0], (y.flatten() > 0).view(2, -1).float().sum(1).long()
     ),
     "a constant mask": lambda m, x, y: others(m, x).view(4, 3).logsumexp(1).sum(),
@@ -307,7 +307,7 @@ REFUSED: dict[str, tuple[Loss, str]] = {
     "sort": (lambda m, x, y: m.head(x[y > 0]).sort(0)[0][0].sum(), "goes across rows"),
     "norm": (lambda m, x, y: F.batch_norm(m.head(x[y > 0]), None, None, training=True).sum(), ""),
     "gram": (lambda m, x, y: (x[y > 0].T @ x[y > 0]).sum(), "goes across rows"),
-    "places by arithmetic": (
+    "computed indices": (
         lambda m, x, y: x[0][(y[0] > 0).nonzero().squeeze(1) - 1].sum(), "calculated of places"
     ),
     "two masks": (lambda m, x, y: (x[y > 0] * x[y > 1]).sum(), ""),
@@ -315,7 +315,7 @@ REFUSED: dict[str, tuple[Loss, str]] = {
     "a count as a number": (
         lambda m, x, y: (x[0] * torch.full((6,), x[y > 0].shape[0])).sum(), "how many rows"
     ),
-    "places that move": (
+    "changed indices": (
         lambda m, x, y: x[0, (y[0] > 0).nonzero().squeeze(1).sub_(1)].sum(), "writes to places"
     ),
     "rows of rows": (lambda m, x, y: x[y > 0][x[y > 0][:, 0] > 0].sum(), ""),

@@ -156,7 +156,7 @@ class Writing(nn.Module):
         super().__init__()
         self.inner = nn.Linear(4, 4)
         self.write = write
-        self.register_buffer("kept", torch.zeros(4))
+        self.register_buffer("average", torch.zeros(4))
         self.register_buffer("passing", torch.zeros(4), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -165,8 +165,8 @@ class Writing(nn.Module):
 
 def assigned(module: nn.Module, y: torch.Tensor) -> torch.Tensor:
     if module.training:
-        module.kept = 0.9 * module.kept + y.detach().mean(0)
-    return y - module.kept
+        module.average = 0.9 * module.average + y.detach().mean(0)
+    return y - module.average
 
 
 def written(parameter: torch.Tensor) -> torch.Tensor:
@@ -177,8 +177,11 @@ def written(parameter: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("write", "words"),
     [
-        (lambda m, y: y + m.kept.add_(y.detach().mean(0)), "buffer 'kept' in evaluation mode too"),
-        (assigned, r"self\.kept\.copy_"),
+        (
+            lambda m, y: y + m.average.add_(y.detach().mean(0)),
+            "buffer 'average' in evaluation mode too",
+        ),
+        (assigned, r"self\.average\.copy_"),
         (lambda m, y: y + m.passing.add_(y.detach().mean(0)), "register_buffer"),
         (lambda m, y: y + written(m.inner.bias), "register_buffer"),
     ],

@@ -239,8 +239,8 @@ def test_autocast_in_an_exported_program_is_refused_with_the_fix() -> None:
 
 def test_operator_that_pytorch_cannot_trace_is_reported() -> None:
     def loss(x: torch.Tensor) -> torch.Tensor:
-        spoken, sizes = torch.ones(2, 2, dtype=torch.int64), torch.full((2,), 2)
-        return torch._ctc_loss(x[:, None].expand(-1, 2, -1), spoken, sizes, sizes)[0].sum()
+        labels, sizes = torch.ones(2, 2, dtype=torch.int64), torch.full((2,), 2)
+        return torch._ctc_loss(x[:, None].expand(-1, 2, -1), labels, sizes, sizes)[0].sum()
 
     with pytest.raises(ImportModelError, match=r"cannot trace aten\._ctc_loss"):
         from_torch(Function(loss), (X,))

@@ -43,7 +43,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "max pool": lambda x: functional.max_pool3d(x, 3, 2, 1),
     "max pool dilated": lambda x: functional.max_pool3d(x, 2, 1, 0, dilation=(1, 2, 3)),
     "max pool ceil": lambda x: functional.max_pool3d(x[0], (2, 3, 2), ceil_mode=True),
-    "max pool of equals": lambda x: functional.max_pool3d(x.clamp(min=0.5), 2),
+    "max pool with ties": lambda x: functional.max_pool3d(x.clamp(min=0.5), 2),
     "average pool": lambda x: functional.avg_pool3d(x, (2, 1, 3), (1, 2, 2)),
     "average pool ceil, padded": lambda x: functional.avg_pool3d(x, 3, 2, 1, ceil_mode=True),
     "average pool, padding not counted": lambda x: functional.avg_pool3d(
@@ -70,22 +70,22 @@ FUNCTIONS |= {
     "unpool pictures": lambda x: unpooled(x[0], 2),
     "unpool pictures whose windows overlap": lambda x: unpooled(x[0], 3, 2, padding=1),
     "unpool volumes": lambda x: unpooled(x, 2),
-    "places of one picture": lambda x: (
+    "indices of one picture": lambda x: (
         x[0, 0, 0].square().mean()
         * functional.max_pool2d(x[0, 0], 3, 2, 1, return_indices=True)[1].float()
     ),
-    "places, dilated": lambda x: (
+    "dilated indices": lambda x: (
         x.square().mean() * functional.max_pool2d(x[0], 2, 1, 0, 2, return_indices=True)[1].float()
     ),
-    "places, ceil": lambda x: (
+    "ceil indices": lambda x: (
         x.square().mean()
         * functional.max_pool3d(x, 2, 2, 1, ceil_mode=True, return_indices=True)[1].float()
     ),
-    "places of equals": lambda x: (
+    "indices with ties": lambda x: (
         x.square().mean()
         * functional.max_pool2d(x[0].clamp(min=0.5), 2, return_indices=True)[1].float()
     ),
-    "places of bins": lambda x: (
+    "indices of bins": lambda x: (
         x.square().mean()
         * functional.adaptive_max_pool2d(x[0], (3, 7), return_indices=True)[1].float()
     ),
