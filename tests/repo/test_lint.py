@@ -18,7 +18,7 @@ def run(*command: str, folder: Path = ROOT) -> None:
 
 
 def program(package: str) -> str:
-    """Return the path of a program of a wheel, in bin/ beside its package."""
+    """Return the path of a wheel's program, in bin/ beside its package."""
     folder = Path(str(importlib.import_module(package).__file__)).parent
     inside = folder / "data" / "bin" / package.replace("_", "-")
     return str(inside if inside.exists() else folder.parent / "bin" / package)

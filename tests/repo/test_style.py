@@ -29,10 +29,10 @@ OF_BACKENDS = {
 
 # Code that may depend on one backend, and why; the rest uses backends/protocol.py and registry.py.
 KNOWS_C = {
-    "cli/kernels.py": "lists the plans that its kernels were chosen between",
-    "cli/profile_step.py": "times kernels alone, and knows this machine's peaks",
+    "cli/kernels.py": "lists the candidate plans of each kernel",
+    "cli/profile_step.py": "times single kernels, and reads this machine's peaks",
     "cli/tune.py": "measures C kernels on a board",
-    "farm/cli/bench_suite.py": "measures this machine's peaks by a C program",
+    "farm/cli/bench_suite.py": "measures this machine's peaks with a C program",
 }
 
 LEFT_BEHIND = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")

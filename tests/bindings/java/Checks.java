@@ -151,15 +151,15 @@ final class Checks {
         return null;
     }
 
-    private static void refused(String what, Callable<?> action) {
+    private static void refused(String name, Callable<?> action) {
         try {
             action.call();
-            System.out.println(what + ": taken");
+            System.out.println(name + ": taken");
         } catch (PockEngineException error) {
-            System.out.println(what + ": " + error.reason() + ": " + error.getMessage());
+            System.out.println(name + ": " + error.reason() + ": " + error.getMessage());
         } catch (Exception error) {
             System.out.println(
-                    what + ": " + error.getClass().getSimpleName() + ": " + error.getMessage());
+                    name + ": " + error.getClass().getSimpleName() + ": " + error.getMessage());
         }
     }
 }

@@ -9,12 +9,12 @@ No result is made less accurate to reproduce an overflow of PyTorch.
 
 from pockengine.tests.frontends.edges.elementwise_cases import NUMBERS
 
-AT_NAN = "the result is NaN; PyTorch's gradient there follows from how its comparison is written"
-TIE_OF_INFINITIES = "an element that equals an infinite bound; no finite loss reaches it"
-OUTSIDE = "outside of the domain, where the result is NaN"
+AT_NAN = "the result is NaN; PyTorch's gradient depends on how it writes the comparison"
+TIE_OF_INFINITIES = "an element equals an infinite bound; the loss is infinite"
+OUTSIDE = "outside the domain, where the result is NaN"
 OF_INFINITIES = "a product or quotient of infinities"
-NO_INFINITY = "averages are products with a matrix; infinity times 0 is NaN"
-WELFORD = "PyTorch's one-pass mean is NaN where one element is infinite"
+NO_INFINITY = "averages are matrix products; infinity times 0 is NaN"
+WELFORD = "PyTorch's one-pass mean is NaN if an element is infinite"
 SIGNED = "PyTorch divides infinity by infinity; the slope is 1 or -1"
 ROUNDING = "rounding of the mean of equal elements, times 1 / sqrt(eps)"
 
@@ -28,10 +28,10 @@ EXEMPT = {
     "polygamma: gradient 0": "0 times infinity in PyTorch; at infinity the slope is 0",
     "polygamma: result 1": "PyTorch's sine of a multiple of pi is not 0; the poles are infinite",
     "polygamma: result 2": "0 times infinity in PyTorch; at infinity the result is 0",
-    "grid_sample: result 0": "infinity times a share of 0; PyTorch passes over what lies outside",
+    "grid_sample: result 0": "infinity times a weight of 0; PyTorch skips positions outside",
     "hardshrink: gradient 0": AT_NAN,
     "logit: gradient 0": OUTSIDE,
-    "entr: gradient 0": "log(0) + 1 in PyTorch, 0 / 0 here; neither trains",
+    "entr: gradient 0": "log(0) + 1 in PyTorch, 0 / 0 here; neither is finite",
     "addcdiv: gradient 0": "PyTorch divides by a square that underflows",
     "copysign.Tensor: gradient 0": SIGNED,
     **{f"copysign.Scalar {number}: gradient 0": SIGNED for number in NUMBERS},
@@ -60,7 +60,7 @@ EXEMPT = {
     "adaptive_avg_pool2d: result 0": NO_INFINITY,
     "adaptive_avg_pool3d: result 0": NO_INFINITY,
     "_adaptive_avg_pool3d: result 0": NO_INFINITY,
-    "scatter_reduce amin of others: gradient 0": "PyTorch counts the element that it left out",
+    "scatter_reduce amin of others: gradient 0": "PyTorch counts the excluded element",
     "pow.Tensor_Scalar -0.5: gradient 0": "the sign of infinity at -0, and minus infinity",
 }
 """Case and part -> reason. An unneeded entry fails the test."""
@@ -78,7 +78,7 @@ BY_CPU = {
     "fmax: gradient 1": AT_NAN,
     "fmin: gradient 0": AT_NAN,
     "fmin: gradient 1": AT_NAN,
-    "gelu: result 0": "PyTorch's vectorised erf gives NaN for infinity; gelu there is infinity",
+    "gelu: result 0": "PyTorch's vectorised erf is NaN at infinity; gelu there is infinity",
     "hardswish: gradient 0": AT_NAN,
     "logit of eps: gradient 0": AT_NAN,
     "selu: gradient 0": AT_NAN,

@@ -4,11 +4,11 @@ from pockengine.tests.frontends.edges import jax_frontend
 from pockengine.tests.frontends.edges.jax_cases import NUMBERS, groups
 from pockengine.tests.frontends.edges.sweep import EdgeTests, Sweep
 
-AT_NAN = "the result is NaN; JAX's gradient there follows from how its comparison is written"
+AT_NAN = "the result is NaN; JAX's gradient depends on how it writes the comparison"
 OF_INFINITIES = "a product or quotient of infinities"
-OVERFLOW = "JAX's rule overflows, or cancels, where ours does not"
-OUTSIDE = "outside of the domain"
-ROUNDED = "the quotient is NaN or infinite; it has no slope in JAX, and 0 times infinity here"
+OVERFLOW = "JAX's rule overflows or cancels, ours does not"
+OUTSIDE = "outside the domain"
+ROUNDED = "the quotient is NaN or infinite; its gradient is 0 in JAX, and 0 times infinity here"
 ANGLE = "0 / 0 in JAX, 0 here as in PyTorch"
 
 EXEMPT = {
@@ -30,7 +30,7 @@ EXEMPT = {
     "clip by arrays: gradient 0": AT_NAN,
     "clip min > max: gradient 0": AT_NAN,
     "clip: gradient 0": AT_NAN,
-    "divide: gradient 0": "what is written is added to zeros: -0 becomes 0",
+    "divide: gradient 0": "updates are added to zeros: -0 becomes 0",
     "jnp.abs: gradient 0": AT_NAN,
     "jnp.arctan2: gradient 0": ANGLE,
     "jnp.arctan2: gradient 1": ANGLE,
@@ -59,8 +59,8 @@ EXEMPT = {
     "ptp: gradient 0": AT_NAN,
     "rounded away: gradient 0": AT_NAN,
     "sigmoid entropy: gradient 0": OF_INFINITIES,
-    "sqrt of square: gradient 0": "XLA makes it |x|",
-    "sqrt of square: result 0": "XLA makes it |x|",
+    "sqrt of square: gradient 0": "XLA rewrites it as |x|",
+    "sqrt of square: result 0": "XLA rewrites it as |x|",
 }
 
 

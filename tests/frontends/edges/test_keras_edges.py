@@ -6,16 +6,18 @@ from pockengine.tests.frontends.edges.sweep import EdgeTests, Sweep
 
 OF_INFINITIES = "a product or quotient of infinities"
 ANGLE = "0 / 0 in TensorFlow, 0 here as in PyTorch"
-PLACE_OF_NAN = "TensorFlow's place of the largest among NaN depends on their order"
-ROUNDED = "TensorFlow's exp(x) - 1 is 0 for small x below 0, and so is its slope's case"
-WHOLE = "the quotient by infinity is -1 rounded down, 0 in TensorFlow"
-ROOT = "the root of -0 or minus infinity, which TensorFlow's optimiser takes for a power or not"
+INDEX_OF_NAN = "TensorFlow's index of the largest among NaN depends on their order"
+ROUNDED = (
+    "TensorFlow's exp(x) - 1 is 0 for small negative x, so its gradient takes the other branch"
+)
+WHOLE = "the quotient by infinity is rounded down to -1; it is 0 in TensorFlow"
+ROOT = "a root of -0 or minus infinity, which TensorFlow's optimiser may compute as a power"
 
 EXEMPT = {
     "all prod of minus infinities: gradient 0": OF_INFINITIES,
     "all prod of with infinity: gradient 0": OF_INFINITIES,
-    "argmax: result 0": PLACE_OF_NAN,
-    "argmax: result 1": PLACE_OF_NAN,
+    "argmax: result 0": INDEX_OF_NAN,
+    "argmax: result 1": INDEX_OF_NAN,
     "ops.hard_silu: gradient 0": OF_INFINITIES,
     "ops.selu: gradient 0": ROUNDED,
     "ops.softsign: gradient 0": OF_INFINITIES,

@@ -48,7 +48,7 @@ def test_a_wrong_import_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("flag", [True, False])
-def test_constants_choose_a_branch_and_trained_params_are_chosen(flag: bool) -> None:
+def test_constants_and_trained_params_can_be_chosen(flag: bool) -> None:
     model, (x,) = small()
     model.graph.node[1].CopyFrom(helper.make_node("If", ["flag"], ["logits"]))
     for name, op in (("then_branch", "Tanh"), ("else_branch", "Neg")):

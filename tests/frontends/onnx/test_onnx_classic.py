@@ -86,7 +86,7 @@ def test_regressors_equal_the_reference() -> None:
     check(_model([node], {"y": (1, [BATCH, 2])}), {"X": random(BATCH, FEATURES)})
 
 
-def test_training_in_c_takes_the_loss_of_probabilities_and_writes_back() -> None:
+def test_training_in_c_uses_the_probability_loss_and_writes_back() -> None:
     model, x = classifier(), random(BATCH, FEATURES)
     target = np.arange(BATCH) % CLASSES
 

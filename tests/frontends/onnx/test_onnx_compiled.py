@@ -20,7 +20,7 @@ from pockengine.tests.frontends.onnx.models import cnn, random
 LR = 0.01
 
 
-def test_cnn_trains_in_c_and_goes_back_into_its_file(tmp_path: Path) -> None:
+def test_cnn_trains_in_c_and_is_written_into_its_file(tmp_path: Path) -> None:
     onnx.save(cnn(), tmp_path / "cnn.onnx")
     x, target = random(4, 3, 8, 8), np.arange(4) % 5
     graph = from_onnx(

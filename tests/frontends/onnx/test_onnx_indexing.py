@@ -171,7 +171,7 @@ def test_topk_of_opset_7_and_resize_of_opset_10() -> None:
 
 
 @pytest.mark.parametrize("mode", ["DCR", "CRD"])
-def test_depth_becomes_space_and_back(mode: str) -> None:
+def test_depth_to_space_and_back(mode: str) -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
         helper.make_node("DepthToSpace", ["a"], ["b"], blocksize=2, mode=mode),

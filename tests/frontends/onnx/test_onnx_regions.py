@@ -169,7 +169,7 @@ def test_bitwise_operators(op: str) -> None:
     check(model, {"x": numbers * 3})
 
 
-def test_ones_along_a_diagonal() -> None:
+def test_eye_like() -> None:
     nodes = [
         helper.make_node("EyeLike", ["x"], ["eye"], k=1),
         helper.make_node("MatMul", ["x", "eye"], ["y"]),

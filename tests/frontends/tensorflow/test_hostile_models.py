@@ -139,7 +139,7 @@ def test_a_keras_2_file_calls_only_functions_that_compute(function: str, tmp_pat
         load(path)
 
 
-def test_archives_stay_inside_their_folder_and_small(tmp_path: Path) -> None:
+def test_archives_that_escape_or_unpack_hugely_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.keras"
     small().save(path)
     rewrite(path, lambda config: None, **{"../outside": b""})

@@ -114,7 +114,7 @@ def test_layers_in_bfloat16_train_as_in_pytorch() -> None:
 
 
 @pytest.mark.skipif(
-    not hasattr(torch.nn.functional, "linear_cross_entropy"), reason="an older PyTorch"
+    not hasattr(torch.nn.functional, "linear_cross_entropy"), reason="needs a newer PyTorch"
 )
 def test_chunked_cross_entropy_equals_the_whole() -> None:
     from torch.nn.functional import linear_cross_entropy
