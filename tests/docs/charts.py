@@ -1,4 +1,4 @@
-"""The charts of the page of current results, one per question, from the tables' records."""
+"""The charts of the results page, one per question, from the tables' records."""
 
 from pockengine.tests.docs.bar_chart import Bar, bar_chart
 from pockengine.tests.docs.figure_pages import BOARD, INT8, LANGUAGE, PAIRS, PEERS

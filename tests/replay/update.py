@@ -19,7 +19,7 @@ def main() -> None:
         nargs="?",
         type=Path,
         metavar="FOLDER",
-        help="write every text there too, to be compared with those of another commit",
+        help="also write every text there, to compare with another commit's",
     )
     keep = parser.parse_args().keep
     known = read_hashes()
