@@ -15,22 +15,22 @@ def main() -> None:
     """Generate every case and print the changed files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "keep",
+        "folder",
         nargs="?",
         type=Path,
         metavar="FOLDER",
         help="also write every text there, to compare with another commit's",
     )
-    keep = parser.parse_args().keep
+    folder = parser.parse_args().folder
     known = read_hashes()
     hashes = {}
     with tempfile.TemporaryDirectory() as scratch:
         for case in cases():
             for file, text in texts(case, Path(scratch) / case.name).items():
                 hashes[case.name, file] = hash_text(text)
-                if keep is not None:
-                    (keep / case.name).mkdir(parents=True, exist_ok=True)
-                    (keep / case.name / file).write_text(text)
+                if folder is not None:
+                    (folder / case.name).mkdir(parents=True, exist_ok=True)
+                    (folder / case.name / file).write_text(text)
     write_hashes(hashes)
     for key in known.keys() | hashes.keys():
         if known.get(key) != hashes.get(key):
