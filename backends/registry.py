@@ -25,6 +25,7 @@ _MODULES = {
     "qnn": "pockengine.backends.onnx.qnn.kind:KIND",
     "tflite": "pockengine.backends.tflite.kind:KIND",
     "tvm": "pockengine.backends.tvm.kind:KIND",
+    "vulkan": "pockengine.backends.gpu.kind:VULKAN",
 }
 BUILT_IN = tuple(_MODULES)
 """Built-in backends. Each is loaded when a device names it, so its dependencies are needed only

@@ -42,7 +42,7 @@ MOST_CORES = 1024
 FIRST_BF16 = 80
 """The first CUDA architecture whose tensor cores multiply bf16."""
 
-ARCHITECTURES = {"cuda": r"sm_[1-9][0-9]{1,2}", "opencl": ""}
+ARCHITECTURES = {"cuda": r"sm_[1-9][0-9]{1,2}", "opencl": "", "vulkan": ""}
 """Form of a GPU architecture's name, by language."""
 
 NARROW = {"arm", "armeb", "thumb", "thumbeb", "hexagon", "x86", "riscv32", "wasm32"}
@@ -102,7 +102,8 @@ class Emulator:
 class Gpu:
     """A graphics processor, for which kernels are chosen.
 
-    `language` is what its driver supports: cuda or opencl. `architecture` is CUDA's name, sm_87.
+    `language` is what its driver supports: cuda, opencl or vulkan, and `other_languages` are what
+    another driver of it does. `architecture` is CUDA's name, sm_87.
     Each of its `units` (CUDA's multiprocessors) does `lanes` f32 multiply-adds per cycle.
     `bandwidth` is in bytes per second; a group of items has `shared_bytes`. `memory_bytes` of 0
     means the device's own memory, which both share. Its tensor cores do `bf16_lanes` bf16
@@ -119,6 +120,12 @@ class Gpu:
     architecture: str = ""
     memory_bytes: int = 0
     bf16_lanes: int = 0
+    other_languages: tuple[str, ...] = ()
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """All languages, the main one first."""
+        return self.language, *self.other_languages
 
     @property
     def has_bf16(self) -> bool:
@@ -320,7 +327,12 @@ def _check_gpu(gpu: Gpu, path: Path) -> None:
     if known is None or not re.fullmatch(known, gpu.architecture, re.ASCII):
         raise DeviceError(
             f"device file {path.name}: no GPU has language = {gpu.language!r} and architecture = "
-            f"{gpu.architecture!r}; write cuda and sm_87 or the like, or opencl and none"
+            f"{gpu.architecture!r}; write cuda and sm_87 or the like, or opencl or vulkan and none"
+        )
+    if unknown := set(gpu.other_languages) - ARCHITECTURES.keys():
+        raise DeviceError(
+            f"device file {path.name}: no GPU has other_languages = {sorted(unknown)}; choose from "
+            f"{', '.join(ARCHITECTURES)}"
         )
     if min(gpu.units, gpu.lanes, gpu.mhz, gpu.bandwidth, gpu.shared_bytes) < 1:
         raise DeviceError(f"device file {path.name}: numbers of [gpu] begin with 1")

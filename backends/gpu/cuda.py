@@ -6,10 +6,10 @@ program loads when it starts.
 
 from pathlib import Path
 
-from pockengine.backends.gpu.cubins import cached_cubin
+from pockengine.backends.gpu.code_cache import cached_code
 from pockengine.backends.gpu.driven import DrivenBackend
 from pockengine.backends.gpu.launches import image_symbol
-from pockengine.backends.gpu.nvrtc import compiler_version
+from pockengine.backends.gpu.nvrtc import OPTIONS, build_cubin, compiler_version
 from pockengine.backends.gpu.source import CUDA
 from pockengine.backends.picking import Picker, cheapest
 from pockengine.backends.protocol import Built, Progress
@@ -39,7 +39,9 @@ class CudaBackend(DrivenBackend):
         architecture = self.device.gpu.architecture
         if progress is not None:
             progress(f"building {KERNELS} for {architecture}")
-        cubin = cached_cubin((code / KERNELS).read_text(encoding="utf-8"), architecture)
+        text = (code / KERNELS).read_text(encoding="utf-8")
+        identity = [architecture, str(compiler_version()), *OPTIONS, text]
+        cubin = cached_code(identity, lambda: build_cubin(text, architecture).code)
         (code / CUBIN).write_bytes(cubin)
         with (code / IMAGE).open("a", encoding="utf-8") as file:
             file.write(_image_text(cubin))

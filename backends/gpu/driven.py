@@ -32,7 +32,7 @@ STATIC, DYNAMIC = "-linux-musl", "-linux-gnu.2.28"
 
 
 class DrivenBackend:
-    """Writes programs for one device and one driver: cuda or opencl.
+    """Writes programs for one device and one driver: cuda, opencl or vulkan.
 
     `names` are the language's identifier, its display name, and the artifact's file of kernels;
     `bf16` and `pick` are as in the GPU backend.
@@ -46,7 +46,7 @@ class DrivenBackend:
         pick: Picker = cheapest,
     ) -> None:
         language, title, kernels_file = names
-        if device.graphics is None or device.graphics.language != language:
+        if device.graphics is None or language not in device.graphics.languages:
             raise CompileError(
                 f"device {device.name} has no GPU that takes {title}; describe one in a [gpu] "
                 f'table of its file, with language = "{language}", or choose another backend'

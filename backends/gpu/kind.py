@@ -3,6 +3,7 @@
 from pockengine.backends.gpu.backend import GpuBackend
 from pockengine.backends.gpu.cuda import CudaBackend
 from pockengine.backends.gpu.opencl import OpenClBackend
+from pockengine.backends.gpu.vulkan import VulkanBackend
 from pockengine.backends.native.session import LibrarySession
 from pockengine.backends.picking import Picker, cheapest
 from pockengine.backends.protocol import BackendKind, BackendOptions
@@ -28,6 +29,12 @@ def make_opencl(device: Device, options: BackendOptions) -> OpenClBackend:
     return OpenClBackend(device, _pick(device, options))
 
 
+def make_vulkan(device: Device, options: BackendOptions) -> VulkanBackend:
+    """Configure the Vulkan backend for a device."""
+    options.refuse_all_but("vulkan", frozenset({"tuned"}))
+    return VulkanBackend(device, _pick(device, options))
+
+
 def _pick(device: Device, options: BackendOptions) -> Picker:
     """Return the picker of tiles from a table of `pockengine tune`; the device may have no GPU."""
     known = options.tuned is not None and device.graphics is not None
@@ -37,3 +44,4 @@ def _pick(device: Device, options: BackendOptions) -> Picker:
 CUDA = BackendKind(make_cuda, LibrarySession, accelerated=True)
 EMULATED = BackendKind(make, LibrarySession, emulated=True)
 OPENCL = BackendKind(make_opencl, LibrarySession, accelerated=True)
+VULKAN = BackendKind(make_vulkan, LibrarySession, accelerated=True)

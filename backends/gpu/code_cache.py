@@ -1,29 +1,28 @@
-"""A cache of cubins: equal kernels are built once per architecture and compiler.
+"""A cache of compiled kernels: equal texts are built once per architecture and compiler.
 
 An entry's name includes the digest of its bytes, so a damaged one is detected and rebuilt.
 """
 
 import hashlib
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pockengine.backends.cache import own_cache
-from pockengine.backends.gpu.nvrtc import OPTIONS, build_cubin, compiler_version
 from pockengine.errors import BuildError
 
-FOLDER = "cubins"
+FOLDER = "gpu-code"
 
 
-def cached_cubin(text: str, architecture: str) -> bytes:
-    """Return the cubin of a text for an architecture, cached if possible."""
-    identity = [architecture, str(compiler_version()), *OPTIONS, text]
+def cached_code(identity: Sequence[str], build: Callable[[], bytes]) -> bytes:
+    """Return the code of what a text, a compiler and its options identify, cached if possible."""
     key = hashlib.sha256("\0".join(identity).encode()).hexdigest()
     shelf = own_cache() / FOLDER / key[:2]
-    for entry in shelf.glob(f"{key}-*.cubin"):
+    for entry in shelf.glob(f"{key}-*"):
         data = entry.read_bytes()
         if entry.name == _name(key, data):
             return data
-    code = build_cubin(text, architecture).code
+    code = build()
     try:
         shelf.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=shelf) as folder:
@@ -31,9 +30,9 @@ def cached_cubin(text: str, architecture: str) -> bytes:
             made.write_bytes(code)
             made.replace(shelf / _name(key, code))
     except OSError as error:
-        raise BuildError(f"cannot keep cubins in {shelf}: {error}") from error
+        raise BuildError(f"cannot keep compiled kernels in {shelf}: {error}") from error
     return code
 
 
 def _name(key: str, data: bytes) -> str:
-    return f"{key}-{hashlib.sha256(data).hexdigest()}.cubin"
+    return f"{key}-{hashlib.sha256(data).hexdigest()}"

@@ -1,0 +1,71 @@
+/* The dialect in Slang, for Vulkan 1.2 with device addresses: `slang.py` rewrites what C's pointers
+ * to shared memory and to variables are. */
+typedef int64_t pe_i64;
+typedef uint64_t pe_u64;
+typedef uint32_t pe_u32;
+typedef uint16_t pe_u16;
+typedef uint8_t pe_u8;
+typedef int8_t pe_i8;
+typedef uint16_t pe_half;
+
+#define PE_KERNEL [shader("compute")] [numthreads(PE_ITEMS, 1, 1)]
+#define PE_FUNCTION [ForceInline] static
+#define PE_LOCAL(type) Ptr<type, Access.ReadWrite, AddressSpace.GroupShared>
+#define PE_SHARED(type, name, count)                                                               \
+    static groupshared type name##_all[count];                                                     \
+    PE_LOCAL(type) name = __getAddress(name##_all[0])
+#define PE_TABLE static const
+#define PE_UNROLL [unroll]
+#define PE_MATH(name) pe_##name
+#define PE_NAN asfloat(0x7FC00000)
+#define PE_INFINITY asfloat(0x7F800000)
+
+#define pe_barrier() GroupMemoryBarrierWithGroupSync()
+#define pe_bits(x) asuint(x)
+#define pe_from_bits(x) asfloat(x)
+
+/* The address of a launch's pointers, and its first group: a device bounds the groups at once. */
+struct pe_start {
+    pe_u64 pointers;
+    pe_u32 group;
+};
+
+static int pe_own_item, pe_own_group;
+
+int pe_item() { return pe_own_item; }
+int pe_group() { return pe_own_group; }
+
+#define PE_ENTRY                                                                                   \
+    uint3 pe_item_at : SV_GroupThreadID, uint3 pe_group_at : SV_GroupID, uniform pe_start pe_from
+#define PE_BEGIN                                                                                   \
+    pe_own_item = (int)pe_item_at.x;                                                               \
+    pe_own_group = (int)(pe_group_at.x + pe_from.group);
+#define PE_POINTER(type, name, number)                                                             \
+    Ptr<type> name = Ptr<type>(Ptr<pe_u64>(pe_from.pointers)[number]);
+
+/* A keyword of Slang, and a variable of kernels. */
+#define out pe_out
+
+/* A half is a storage type; no device needs arithmetic of it. */
+float pe_from_half(pe_half bits) {
+    const pe_u32 sign = (pe_u32)(bits & 0x8000) << 16, size = bits & 0x7FFF;
+    const float small = (float)size * 5.96046448e-8f;
+    const pe_u32 large = (size << 13) + (size < 0x7C00 ? 0x38000000u : 0x70000000u);
+    return asfloat(sign | (size < 0x400 ? asuint(small) : large));
+}
+
+/* Rounds to nearest, ties to even. */
+pe_half pe_to_half(float x) {
+    const pe_u32 size = asuint(x) & 0x7FFFFFFFu, sign = asuint(x) >> 16 & 0x8000u;
+    const pe_u32 small = (pe_u32)round(asfloat(size) * 16777216.0f);
+    const pe_u32 large = (size - 0x38000000u + 0xFFFu + (size >> 13 & 1u)) >> 13;
+    const pe_u32 none = size > 0x7F800000u ? 0x7E00u : 0x7C00u;
+    return (pe_half)(sign | (size >= 0x47800000u ? none : size < 0x38800000u ? small : large));
+}
+
+#define pe_load_half(p, i) pe_from_half((p)[i])
+#define pe_store_half(p, i, v) ((p)[i] = pe_to_half(v))
+#define pe_rounded_half(v) pe_from_half(pe_to_half(v))
+
+#include "pe_vulkan_math.h"
+#include "pe_gpu_common.h"
