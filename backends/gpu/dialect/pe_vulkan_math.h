@@ -134,12 +134,10 @@ float pe_acosh(float x) {
 
 float pe_atanh(float x) { return 0.5f * pe_log1p(2.0f * x / (1.0f - x)); }
 
-/* Sine, or cosine by quarter 1, after Cody and Waite's reduction: exact enough up to 1e5. */
+/* Sine, or cosine by quarter 1, after Cody and Waite's reduction, exact up to 8192. */
 float pe_wave(float x, int quarter) {
     const float n = round(x * 0.636619772f);
-    float r = fma(n, -1.5707962513f, x);
-    r = fma(n, -7.5497894159e-8f, r);
-    r = fma(n, -5.3903029534e-15f, r);
+    const float r = ((x - n * 1.5703125f) - n * 4.83751297e-4f) - n * 7.54978995e-8f;
     const int turn = quarter + (int)n;
     const float s = r * r;
     const float sine = ((s * -1.9515295891e-4f + 8.3321608736e-3f) * s - 1.6666654611e-1f) * s * r + r;
@@ -222,6 +220,6 @@ float pe_lgamma(float x) {
     const float w = 1.0f / (z * z);
     const float series = ((w * 7.93650794e-4f - 2.77777778e-3f) * w + 8.33333333e-2f) / z;
     const float y = (z - 0.5f) * (pe_log(z) - 1.0f) + (0.418938533f + series) - pe_log(product);
-    const float wave = abs(pe_wave(3.14159265f * (x - whole), 0));
+    const float wave = abs(pe_wave(3.14159265f * (x - round(x)), 0));
     return x >= 0.5f ? y : x == whole ? PE_INFINITY : 1.14472989f - pe_log(wave) - y;
 }
