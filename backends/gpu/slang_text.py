@@ -17,13 +17,16 @@ _INDIRECT = re.compile(r"(?<=[\s(])[*&](?=[a-z])")
 """Unary * and &, which the format of the dialect writes before their operand; binary ones have a
 space.
 """
+_WIDENED = re.compile(r"\(pe_i64\)(\w+(?:\[[^\]]*\])?)(?![\w(\[])")
+"""Mesa 22.3 compares an int wrongly that an instruction widens: pe_wide does without."""
 _UNUSED = re.compile(r"^ *\(void\)\w+;\n", re.MULTILINE)
 
 
 def slang_text(text: str) -> str:
     """Return a text of the dialect, without includes, in Slang."""
     text = _FUNCTION.sub(lambda found: found[1] + _parameters(found[2]) + found[3], text)
-    return _INDIRECT.sub("", _UNUSED.sub("", text))
+    text = _WIDENED.sub(r"pe_wide(\1)", _UNUSED.sub("", text))
+    return _INDIRECT.sub("", text)
 
 
 def _parameters(text: str) -> str:

@@ -46,6 +46,10 @@ int pe_group() { return pe_own_group; }
 /* A keyword of Slang, and a variable of kernels. */
 #define out pe_out
 
+pe_i64 pe_wide(pe_i64 x) { return x; }
+pe_i64 pe_wide(float x) { return pe_i64(x); }
+pe_i64 pe_wide(int x) { return pe_i64(pe_u64(pe_u32(x)) | pe_u64(pe_u32(x >> 31)) << 32); }
+
 /* A half is a storage type; no device needs arithmetic of it. */
 float pe_from_half(pe_half bits) {
     const pe_u32 sign = (pe_u32)(bits & 0x8000) << 16, size = bits & 0x7FFF;
