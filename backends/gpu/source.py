@@ -24,7 +24,7 @@ def source_of(kernels: Iterable[GpuKernel], language: str) -> str:
 
 
 def _text(kernel: GpuKernel, language: str) -> str:
-    """Return a kernel's text; in OpenCL and Vulkan it starts with the pointers of its parameters."""
+    """Return a kernel's text; in OpenCL and Vulkan it starts with its pointers."""
     text = _language_text(kernel.text, language)
     if language == OPENCL:
         begin = " ".join(map(str, kernel.parameters)).replace("(", "_AT(")

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 
 HEADER = 5
 SOURCE, NAME, MEMBER_NAME, EXECUTION_MODE, CAPABILITY = 3, 5, 6, 16, 17
-ARITHMETIC = frozenset({127, 129, 131, 133, 136})  # of floats: negate, add, subtract, multiply, divide
+ARITHMETIC = frozenset(
+    {127, 129, 131, 133, 136}
+)  # of floats: negate, add, subtract, multiply, divide
 DECORATE, TYPES = 71, range(19, 40)
 TYPE_INT, TYPE_FLOAT, TYPE_ARRAY, TYPE_POINTER, CONSTANT, VARIABLE = 21, 22, 28, 32, 43, 59
 WORKGROUP = 4
