@@ -1,4 +1,4 @@
-"""`pockengine tune MODEL --backend cuda|opencl`: measure tiles of products on a GPU."""
+"""`pockengine tune MODEL --backend cuda|opencl|vulkan`: measure tiles of products on a GPU."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -15,7 +15,7 @@ FOLDER = "gpu-code"
 
 
 def cached_code(identity: Sequence[str], build: Callable[[], bytes]) -> bytes:
-    """Return the code of what a text, a compiler and its options identify, cached if possible."""
+    """Return the code of a text, a compiler and its options from the cache, or build and cache it."""
     key = hashlib.sha256("\0".join(identity).encode()).hexdigest()
     shelf = own_cache() / FOLDER / key[:2]
     for entry in shelf.glob(f"{key}-*"):
@@ -26,11 +26,11 @@ def cached_code(identity: Sequence[str], build: Callable[[], bytes]) -> bytes:
     try:
         shelf.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=shelf) as folder:
-            made = Path(folder) / "made"
-            made.write_bytes(code)
-            made.replace(shelf / _name(key, code))
+            complete = Path(folder) / "code"
+            complete.write_bytes(code)
+            complete.replace(shelf / _name(key, code))
     except OSError as error:
-        raise BuildError(f"cannot keep compiled kernels in {shelf}: {error}") from error
+        raise BuildError(f"cannot store compiled kernels in {shelf}: {error}") from error
     return code
 
 

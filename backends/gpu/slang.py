@@ -1,4 +1,4 @@
-"""Compile a Slang text to SPIR-V with the compiler of the wheel slangpy, as a library.
+"""Compile Slang to SPIR-V with the compiler library of the wheel slangpy.
 
 It needs neither a GPU nor a driver.
 """
@@ -15,10 +15,10 @@ from pockengine.errors import BuildError, MissingPackage
 WHEEL = "slangpy"
 LIBRARY = "libslang-compiler.so.*"
 PROFILE, OPTIONS = b"spirv_1_5", (b"-Wno-30081",)
-"""SPIR-V of Vulkan 1.2; the dialect's ints are conditions, as in C."""
+"""SPIR-V of Vulkan 1.2. Warning 30081 is about ints as conditions, which the dialect has from C."""
 
 SLANG, SPIRV, COMPUTE = 1, 6, 6
-"""A source language, a target and a stage, as numbers of Slang's interface."""
+"""Slang's enumerators of a source language, a target and a stage."""
 
 ERROR_LINES = 12
 
@@ -48,7 +48,10 @@ _INTERFACE = {
 
 
 def build_spirv(text: str, functions: Sequence[str]) -> list[bytes]:
-    """Compile functions of a text, a module each; BuildError with the compiler's first messages."""
+    """Compile each of a text's entry points to a module.
+
+    BuildError with the compiler's first messages if it rejects the text.
+    """
     library = _library()
     with _request(text) as (request, unit):
         numbers = [
@@ -58,19 +61,19 @@ def build_spirv(text: str, functions: Sequence[str]) -> list[bytes]:
         if status < 0:
             log = (library.spGetDiagnosticOutput(request) or b"").decode(errors="replace")
             lines = [line for line in log.splitlines() if line.strip()][:ERROR_LINES]
-            raise BuildError("Slang does not build the kernels:\n" + "\n".join(lines))
+            raise BuildError("Slang rejects the kernels:\n" + "\n".join(lines))
         return [_code(request, number) for number in numbers]
 
 
 def compiler_version() -> str:
-    """Return Slang's version."""
+    """Return the version of Slang's compiler."""
     tag: bytes = _library().spGetBuildTagString()
     return tag.decode()
 
 
 @contextmanager
 def _request(text: str) -> Iterator[tuple[int, int]]:
-    """Return a request to compile a text, and the number of the text in it."""
+    """Yield a compile request, and the number of the text's translation unit in it."""
     library, session = _library(), _session()
     request = library.spCreateCompileRequest(session)
     try:

@@ -1,7 +1,7 @@
-"""The dialect in Slang: what C writes with pointers to variables and to shared memory.
+"""Rewrite a kernel of the dialect from C to Slang, which differs in its pointers.
 
-Slang has pointers to global memory only. A function's pointer to a variable becomes an `inout`
-parameter, as does an array; a pointer to shared memory gets a type of its own.
+In Slang `T *` is an address in global memory. A parameter that points to a variable, or is an
+array, becomes `inout`; a pointer to shared memory gets its own type.
 """
 
 import re
@@ -14,16 +14,14 @@ _PARAMETERS = (
     (re.compile(r"\b(\w+) (\w+\[)"), r"inout \1 \2"),
 )
 _INDIRECT = re.compile(r"(?<=[\s(])[*&](?=[a-z])")
-"""Unary * and &, which the format of the dialect writes before their operand; binary ones have a
-space.
-"""
+"""Unary * and &. The dialect's format has a space after binary ones and none after unary ones."""
 _WIDENED = re.compile(r"\(pe_i64\)(\w+(?:\[[^\]]*\])?)(?![\w(\[])")
-"""Mesa 22.3 compares an int wrongly that an instruction widens: pe_wide does without."""
+"""Mesa 22.3 miscompiles comparisons of an int widened by an instruction; pe_wide uses shifts."""
 _UNUSED = re.compile(r"^ *\(void\)\w+;\n", re.MULTILINE)
 
 
 def slang_text(text: str) -> str:
-    """Return a text of the dialect, without includes, in Slang."""
+    """Return the Slang of a text of the dialect, whose includes are already replaced."""
     text = _FUNCTION.sub(lambda found: found[1] + _parameters(found[2]) + found[3], text)
     text = _WIDENED.sub(r"pe_wide(\1)", _UNUSED.sub("", text))
     return _INDIRECT.sub("", text)

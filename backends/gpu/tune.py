@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pockengine.backends.gpu.backend import GpuBackend, anchor_of
 from pockengine.backends.gpu.cuda import CudaBackend
+from pockengine.backends.gpu.driven import DrivenBackend
 from pockengine.backends.gpu.opencl import OpenClBackend
-from pockengine.backends.gpu.source import CUDA, DIALECT
+from pockengine.backends.gpu.source import CUDA, DIALECT, OPENCL
+from pockengine.backends.gpu.vulkan import VulkanBackend
 from pockengine.backends.native.profile import (
     KernelTime,
     RunProfile,
@@ -47,11 +49,12 @@ class GpuTuner:
             raise CompileError(f"backend {device.backend} has no option bf16; leave it out")
         self.device, self._bf16 = device, bf16
 
-    def backend(self, pick: Picker = cheapest) -> CudaBackend | OpenClBackend:
+    def backend(self, pick: Picker = cheapest) -> DrivenBackend:
         """Return the device's backend with a picker."""
         if self.device.backend == CUDA:
             return CudaBackend(self.device, self._bf16, pick)
-        return OpenClBackend(self.device, pick)
+        kind = OpenClBackend if self.device.backend == OPENCL else VulkanBackend
+        return kind(self.device, pick)
 
     def problems(self, nodes: Iterable[Node], plans: int) -> list[TuningProblem]:
         """List the problems of a step's products, and the likeliest plans of each."""

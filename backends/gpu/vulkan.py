@@ -1,7 +1,7 @@
 """The Vulkan backend: the program that launches the kernels embeds them as SPIR-V.
 
-Building it needs only Slang's compiler, and running it needs only `libvulkan.so.1` and a driver of
-Vulkan 1.2, which the program loads when it starts.
+Building needs Slang's compiler. Running needs `libvulkan.so.1` and a driver of Vulkan 1.2, loaded
+when a session opens.
 """
 
 import array
@@ -20,10 +20,10 @@ from pockengine.compiler.program import Program
 from pockengine.devices.schema import Device
 
 KERNELS, IMAGE = "kernels.slang", "spirv.c"
-"""Files in an artifact's folder `code`: the text, and its modules as C."""
+"""Files in an artifact's folder `code`: the kernels, and their modules as C arrays."""
 
 FORM = "2"
-"""Changes when the modules are written in another way."""
+"""The version of the modules' C file, part of the key of the cache."""
 
 IN_A_LINE = 16
 
@@ -37,7 +37,7 @@ class VulkanBackend(DrivenBackend):
         super().__init__(device, (VULKAN, "Vulkan", KERNELS), pick=pick)
 
     def write(self, program: Program, folder: Path) -> None:
-        """Write the kernels' text, the launching program, and the head of the modules' C file."""
+        """Write the kernels, the launching program, and the head of the modules' C file."""
         super().write(program, folder)
         symbol = image_symbol(program)
         head = f'#include "pe_vulkan.h"\n\n#define IMAGE {symbol}\n\n'
@@ -55,7 +55,7 @@ class VulkanBackend(DrivenBackend):
 
 
 def _modules_text(text: str) -> str:
-    """Return the rest of the modules' C file: a module for each function of a text."""
+    """Return the body of the modules' C file: an array for each kernel, and their table."""
     names = _FUNCTION.findall(text)
     modules = [exact_module(module) for module in build_spirv(text, names)] if names else []
     arrays = [

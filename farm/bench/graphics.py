@@ -2,7 +2,7 @@
 
 QEMU has no GPU. There the kernels run on the emulated CPU, item by item: losses and weights are
 checked as those of any run, and no speed is reported. There is none either if this machine's OpenCL
-has only a CPU.
+or Vulkan has only a CPU.
 """
 
 from pathlib import Path
@@ -12,10 +12,13 @@ from pockengine.devices import load_device
 from pockengine.errors import FarmError
 from pockengine.farm.bench.peers import OURS
 from pockengine.farm.boards.board import Board, Local
+from pockengine.farm.gpu import opencl, vulkan
 from pockengine.farm.gpu.driver import emulated_gpu
-from pockengine.farm.gpu.opencl import first_device
 
-CUDA, OPENCL = "cuda", "opencl"
+CUDA, OPENCL, VULKAN = "cuda", "opencl", "vulkan"
+DRIVERS = {OPENCL: ("OpenCL", opencl.first_device), VULKAN: ("Vulkan", vulkan.first_device)}
+"""Names of drivers that may have only a CPU, and what finds their device, by backend."""
+
 MODELS = ("mobilenet_v2-0.35-96", "llama-260k-32")
 SCHEMES = ("full", "last-2-blocks")
 """Models of `--suite=gpu`: pictures and tokens, small enough for an emulated CPU."""
@@ -31,7 +34,7 @@ def check_gpu(backend: str | None, board: Board, int8: bool) -> None:
     train.
     """
     load_device(board.device).on(backend)
-    if backend in (CUDA, OPENCL) and int8:
+    if backend in (CUDA, *DRIVERS) and int8:
         raise FarmError(f"--backend={backend} trains in f32; leave out --int8, or the backend")
 
 
@@ -45,13 +48,14 @@ def why_not_timed(backend: str | None, board: Board) -> str | None:
     """Return why a run by a GPU has no speed; None if it has one, or if no GPU is used."""
     if backend == CUDA and board.emulated:
         return EMULATED
-    if backend != OPENCL or not isinstance(board.place, Local):
+    if backend not in DRIVERS or not isinstance(board.place, Local):
         return None
+    driver, first_device = DRIVERS[backend]
     device = first_device()
     if device.is_gpu:
         return None
     return (
-        f"This machine's OpenCL has no GPU: its {device.name} ran the kernels. Losses and "
+        f"This machine's {driver} has no GPU: its {device.name} ran the kernels. Losses and "
         "weights are checked; no GPU has run this, and there is no speed."
     )
 

@@ -2,9 +2,9 @@
 
 import ctypes
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pockengine.errors import FarmError
+from pockengine.farm.gpu.driver_device import DriverDevice
 
 LIBRARIES = ("libOpenCL.so.1", "libOpenCL.so")
 GPU, ANY = 1 << 2, 0xFFFFFFFF
@@ -13,20 +13,12 @@ DEVICE_NAME = 0x102B
 MOST = 16
 
 
-@dataclass(frozen=True)
-class OpenClDevice:
-    """A device by its driver's name, and whether it is a GPU."""
-
-    name: str
-    is_gpu: bool
-
-
-def first_device() -> OpenClDevice:
+def first_device() -> DriverDevice:
     """Return the device that a program uses; FarmError if there is none."""
     library = _library()
     for kind in (GPU, ANY):
         for device in _devices(library, kind):
-            return OpenClDevice(_name(library, device), kind == GPU)
+            return DriverDevice(_name(library, device), kind == GPU)
     raise FarmError(
         "this machine's OpenCL has no device: see what clinfo lists, and install a GPU's driver, "
         "or PoCL for a CPU"

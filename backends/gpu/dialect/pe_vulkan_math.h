@@ -1,5 +1,5 @@
-/* C's functions of real numbers. Vulkan bounds the errors of its own loosely (2^-11 for a sine), so
- * these consist of its exact operations, and are within a few units of the last place. */
+/* C's functions of real numbers. Vulkan allows large errors in its own (2^-11 for a sine), so these
+ * use only operations that it rounds correctly, and are within a few units in the last place. */
 
 float pe_fabs(float x) { return abs(x); }
 float pe_floor(float x) { return floor(x); }
@@ -12,7 +12,7 @@ float pe_fma(float a, float b, float c) { return fma(a, b, c); }
 /* The magnitude of a with the sign of b. */
 float pe_signed(float a, float b) { return asfloat((asuint(a) & 0x7FFFFFFFu) | (asuint(b) & 0x80000000u)); }
 
-/* exp, log, tanh and erf are those of backends/native/runtime/simd. */
+/* exp, log, tanh and erf have the polynomials of backends/native/runtime/simd. */
 float pe_exp(float x) {
     if (!(x > -104.0f)) {
         return x != x ? x : 0.0f;
@@ -97,7 +97,7 @@ float pe_erfc(float x) {
     return x < 0.0f ? 2.0f - y : y;
 }
 
-/* Kahan's: the error of 1 + x is that of its logarithm. */
+/* Kahan's method: the ratio cancels the rounding error of 1 + x. */
 float pe_log1p(float x) {
     const float u = 1.0f + x;
     return u == 1.0f || u == PE_INFINITY ? x : pe_log(u) * (x / (u - 1.0f));
@@ -134,7 +134,7 @@ float pe_acosh(float x) {
 
 float pe_atanh(float x) { return 0.5f * pe_log1p(2.0f * x / (1.0f - x)); }
 
-/* Sine, or cosine by quarter 1, after Cody and Waite's reduction, exact up to 8192. */
+/* The sine, or for quarter 1 the cosine, after Cody and Waite's reduction, exact up to 8192. */
 float pe_wave(float x, int quarter) {
     const float n = round(x * 0.636619772f);
     const float r = ((x - n * 1.5703125f) - n * 4.83751297e-4f) - n * 7.54978995e-8f;
@@ -183,7 +183,7 @@ float pe_hypot(float x, float y) {
                                   : most * sqrt(1.0f + ratio * ratio);
 }
 
-/* The exact remainder: each step subtracts the largest y 2^k that fits. */
+/* The exact remainder: each step subtracts the largest y 2^k that is not above a. */
 float pe_fmod(float x, float y) {
     const float b = abs(y);
     float a = abs(x);
@@ -207,7 +207,7 @@ float pe_pow(float x, float y) {
     return x < 0.0f && !whole && x > -PE_INFINITY ? PE_NAN : (asuint(x) >> 31) != 0 && odd ? -size : size;
 }
 
-/* Stirling's series, after the recurrence; below 0.5 the reflection. */
+/* Stirling's series after the recurrence; the reflection formula below 0.5. */
 float pe_lgamma(float x) {
     const float whole = floor(x), most = x < 0.5f ? 1.0f - x : x;
     if (x != x || abs(x) == PE_INFINITY) {

@@ -1,5 +1,5 @@
-/* The dialect in Slang, for Vulkan 1.2 with device addresses: `slang.py` rewrites what C's pointers
- * to shared memory and to variables are. */
+/* The dialect in Slang, for Vulkan 1.2 with device addresses. `slang_text.py` rewrites pointers to
+ * shared memory and to variables. */
 typedef int64_t pe_i64;
 typedef uint64_t pe_u64;
 typedef uint32_t pe_u32;
@@ -24,7 +24,8 @@ typedef uint16_t pe_half;
 #define pe_bits(x) asuint(x)
 #define pe_from_bits(x) asfloat(x)
 
-/* The address of a launch's pointers, and its first group: a device bounds the groups at once. */
+/* The address of a launch's pointers, and the first group of this dispatch: a device limits the
+ * groups of one. */
 struct pe_start {
     pe_u64 pointers;
     pe_u32 group;
@@ -43,14 +44,14 @@ int pe_group() { return pe_own_group; }
 #define PE_POINTER(type, name, number)                                                             \
     Ptr<type> name = Ptr<type>(Ptr<pe_u64>(pe_from.pointers)[number]);
 
-/* A keyword of Slang, and a variable of kernels. */
+/* A keyword of Slang that kernels use as a name. */
 #define out pe_out
 
 pe_i64 pe_wide(pe_i64 x) { return x; }
 pe_i64 pe_wide(float x) { return pe_i64(x); }
 pe_i64 pe_wide(int x) { return pe_i64(pe_u64(pe_u32(x)) | pe_u64(pe_u32(x >> 31)) << 32); }
 
-/* A half is a storage type; no device needs arithmetic of it. */
+/* Halves are converted as integers, so a device needs no arithmetic on them. */
 float pe_from_half(pe_half bits) {
     const pe_u32 sign = (pe_u32)(bits & 0x8000) << 16, size = bits & 0x7FFF;
     const float small = (float)size * 5.96046448e-8f;

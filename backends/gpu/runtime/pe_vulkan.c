@@ -1,4 +1,4 @@
-/* Sessions by Vulkan: the memories, the pipelines, and steps as command buffers. */
+/* Sessions by Vulkan: memories, pipelines, and a command buffer for each step. */
 #include "pe_vulkan.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "pe_vulkan_device.h"
 
-/* Numbers of Vulkan's interface. */
+/* Vulkan's enumerators. */
 enum {
     SUBMIT_INFO = 4,
     MODULE_INFO = 16,
@@ -21,26 +21,27 @@ enum {
     BIND_COMPUTE = 1,
     STAGE_COMPUTE = 32,
     RESET_EACH = 2,
-    DEVICE_WORK = 2048 | 4096, /* pipeline stages: kernels and copies, and then the host too */
+    DEVICE_WORK = 2048 |
+        4096, /* pipeline stages: kernels and copies; ALL_WORK has the host's too */
     ALL_WORK = 2048 | 4096 | 16384,
     DEVICE_WRITES = 64 | 4096,
     ALL_READS_WRITES = 32 | 64 | 2048 | 4096 | 8192,
 };
 
-/* What a launch passes to its kernel: see dialect/vulkan.h. */
+/* A launch's push constants: pe_start of dialect/vulkan.h. */
 typedef struct start {
     uint64_t pointers;
     uint32_t group, padding;
 } start;
 
-/* A session's objects of the driver. `pipelines` are the launches', of which the first with a
- * function owns it; `commands` are the steps', and then one for copies. */
+/* A session's objects of the driver. `pipelines` has one for each launch; the first launch of a
+ * kernel owns it. `commands` has one buffer for each step, and one for copies. */
 typedef struct vulkan {
     pe_vulkan_device device;
     pe_vulkan_buffer memories[PE_GPU_MEMORIES], pointers, staged;
     pe_vk_handle layout, pool, *pipelines;
     void **commands;
-    bool busy; /* a step was submitted and not waited for */
+    bool busy; /* a submitted step has not been waited for */
 } vulkan;
 
 #define TRY(session, name, ...)                                                                    \
@@ -48,7 +49,7 @@ typedef struct vulkan {
 
 static vulkan *vulkan_of(const pe_session *session) { return session->accelerated; }
 
-/* Says whether the memories fit. */
+/* Fails if the memories do not fit. */
 static pe_status check_memory(pe_session *session, uint64_t bytes) {
     const pe_vulkan_device *device = &vulkan_of(session)->device;
     const uint64_t total = device->heap_bytes, most = device->limits.allocation;
@@ -59,12 +60,12 @@ static pe_status check_memory(pe_session *session, uint64_t bytes) {
     if (fits) {
         return PE_OK;
     }
-    const uint64_t kept = bytes - pe_gpu_bytes(session, PE_GPU_ARENA);
-    const uint64_t room = kept < total ? total - kept : 0;
-    char has[PE_MESSAGE_BYTES];
-    pe_fail(has, PE_OK, "%s has %zu, of which a buffer takes %zu at most", device->name,
+    const uint64_t fixed = bytes - pe_gpu_bytes(session, PE_GPU_ARENA);
+    const uint64_t room = fixed < total ? total - fixed : 0;
+    char capacity[PE_MESSAGE_BYTES];
+    pe_fail(capacity, PE_OK, "%s has %zu, of which a buffer takes %zu at most", device->name,
             (size_t)total, (size_t)most);
-    return pe_gpu_fail_memory(session, has, (size_t)(room < most ? room : most));
+    return pe_gpu_fail_memory(session, capacity, (size_t)(room < most ? room : most));
 }
 
 static int place_count(const pe_gpu_code *code) {
@@ -76,8 +77,8 @@ static int place_count(const pe_gpu_code *code) {
     return count;
 }
 
-/* Makes the memories, the table of all pointers, and a buffer for copies where one is needed. */
-static pe_status take_memory(pe_session *session, uint64_t bytes) {
+/* Allocates the memories, the table of pointers, and a buffer for copies if one is needed. */
+static pe_status allocate_memory(pe_session *session, uint64_t bytes) {
     vulkan *v = vulkan_of(session);
     const pe_vulkan_device *device = &v->device;
     const pe_gpu_code *code = pe_gpu_code_of(session);
@@ -109,13 +110,13 @@ static pe_status check_launch(pe_session *session, const pe_gpu_launch *launch,
     const pe_vulkan_device *device = &vulkan_of(session)->device;
     if ((uint32_t)launch->items > device->limits.items) {
         return pe_fail(session->message, PE_ERROR_MISMATCH,
-                       "%s runs groups of %u items at most, and %s has %d: compile for the "
+                       "%s runs groups of at most %u items, and %s has %d: compile for the "
                        "backend c",
                        device->name, device->limits.items, launch->function, launch->items);
     }
     if (module->shared_bytes > device->limits.shared_bytes) {
         return pe_fail(session->message, PE_ERROR_MISMATCH,
-                       "%s has %u bytes of shared memory, and a group of %s takes %zu: compile "
+                       "%s has %u bytes of shared memory, and a group of %s needs %zu: compile "
                        "for the backend c",
                        device->name, device->limits.shared_bytes, launch->function,
                        module->shared_bytes);
@@ -123,9 +124,9 @@ static pe_status check_launch(pe_session *session, const pe_gpu_launch *launch,
     return PE_OK;
 }
 
-/* Makes the pipeline of a function. */
+/* Makes the pipeline of a kernel. */
 static pe_status make_pipeline(pe_session *session, const pe_vulkan_module *module,
-                               pe_vk_handle *made) {
+                               pe_vk_handle *pipeline) {
     const vulkan *v = vulkan_of(session);
     void *device = v->device.device;
     const pe_vk_module_info info = {
@@ -134,15 +135,15 @@ static pe_status make_pipeline(pe_session *session, const pe_vulkan_module *modu
     TRY(session, CreateShaderModule, device, &info, NULL, &shader);
     const pe_vk_stage_info stage = {
         .type = STAGE_INFO, .stage = STAGE_COMPUTE, .module = shader, .name = "main"};
-    const pe_vk_pipeline_info pipeline = {
+    const pe_vk_pipeline_info pipeline_info = {
         .type = PIPELINE_INFO, .stage = stage, .layout = v->layout, .base_number = -1};
     const int error =
-        v->device.driver.CreateComputePipelines(device, 0, 1, &pipeline, NULL, made);
+        v->device.driver.CreateComputePipelines(device, 0, 1, &pipeline_info, NULL, pipeline);
     v->device.driver.DestroyShaderModule(device, shader, NULL);
     return error < 0 ? pe_vulkan_fail("CreateComputePipelines", error, session->message) : PE_OK;
 }
 
-/* The first launch with the function of one. */
+/* The first launch of the same kernel. */
 static int owner_of(const pe_gpu_code *code, int launch) {
     int owner = 0;
     while (strcmp(code->launches[owner].function, code->launches[launch].function) != 0) {
@@ -175,15 +176,15 @@ static pe_status make_pipelines(pe_session *session) {
     return status;
 }
 
-/* What follows waits for what was recorded before. */
+/* Commands after the barrier wait for those before it. */
 static void record_barrier(const vulkan *v, void *commands) {
     const pe_vk_barrier barrier = {
         .type = BARRIER, .before = DEVICE_WRITES, .after = ALL_READS_WRITES};
-    v->device.driver.CmdPipelineBarrier(commands, DEVICE_WORK, ALL_WORK, 0, 1, &barrier, 0, NULL,
-                                        0, NULL);
+    v->device.driver.CmdPipelineBarrier(commands, DEVICE_WORK, ALL_WORK, 0, 1, &barrier, 0, NULL, 0,
+                                        NULL);
 }
 
-/* Records a launch: so many groups at once as the device takes. */
+/* Records a launch, in parts if it has more groups than the device allows. */
 static void record_launch(pe_session *session, void *commands, int number) {
     const vulkan *v = vulkan_of(session);
     const pe_vulkan_driver *driver = &v->device.driver;
@@ -244,8 +245,8 @@ static pe_status wait(pe_session *session) {
 }
 
 /* Copies between buffers of the device, and waits. */
-static pe_status copy(pe_session *session, const pe_vulkan_buffer *from,
-                      const pe_vulkan_buffer *to, const pe_vk_copy *part) {
+static pe_status copy(pe_session *session, const pe_vulkan_buffer *from, const pe_vulkan_buffer *to,
+                      const pe_vk_copy *part) {
     const vulkan *v = vulkan_of(session);
     const int number = pe_gpu_step_count(session);
     void *commands = v->commands[number];
@@ -259,9 +260,9 @@ static pe_status copy(pe_session *session, const pe_vulkan_buffer *from,
     return status == PE_OK ? wait(session) : status;
 }
 
-/* The host's copies wait for what was submitted before: a step, whose outputs they are. */
-static pe_status copy_there(pe_session *session, pe_gpu_memory memory, size_t offset,
-                            const void *from, size_t bytes) {
+/* Copies to and from the host wait for the submitted step, which may use the memory. */
+static pe_status copy_to_device(pe_session *session, pe_gpu_memory memory, size_t offset,
+                                const void *from, size_t bytes) {
     const vulkan *v = vulkan_of(session);
     const pe_vulkan_buffer *to = &v->memories[memory];
     const unsigned char *data = from;
@@ -278,8 +279,8 @@ static pe_status copy_there(pe_session *session, pe_gpu_memory memory, size_t of
     return status;
 }
 
-static pe_status copy_here(pe_session *session, pe_gpu_memory memory, size_t offset, void *to,
-                           size_t bytes) {
+static pe_status copy_to_host(pe_session *session, pe_gpu_memory memory, size_t offset, void *to,
+                              size_t bytes) {
     const vulkan *v = vulkan_of(session);
     const pe_vulkan_buffer *from = &v->memories[memory];
     unsigned char *data = to;
@@ -298,7 +299,7 @@ static pe_status copy_here(pe_session *session, pe_gpu_memory memory, size_t off
     return status;
 }
 
-static const pe_gpu_queue QUEUE = {copy_there, copy_here, submit, wait};
+static const pe_gpu_queue QUEUE = {copy_to_device, copy_to_host, submit, wait};
 
 pe_status pe_vulkan_open(pe_session *session) {
     const size_t launches = (size_t)pe_gpu_code_of(session)->launch_count;
@@ -317,13 +318,13 @@ pe_status pe_vulkan_open(pe_session *session) {
         bytes += pe_gpu_bytes(session, (pe_gpu_memory)i);
     }
     pe_status status = pe_vulkan_open_device(&v->device, bytes, session->message);
-    status = status == PE_OK ? take_memory(session, bytes) : status;
+    status = status == PE_OK ? allocate_memory(session, bytes) : status;
     status = status == PE_OK ? make_pipelines(session) : status;
     status = status == PE_OK ? record_steps(session) : status;
     return status == PE_OK ? pe_gpu_prepare(session, &QUEUE) : status;
 }
 
-/* Gives back what was made on the device. */
+/* Destroys the device's objects. */
 static void release(pe_session *session) {
     vulkan *v = vulkan_of(session);
     const pe_gpu_code *code = pe_gpu_code_of(session);

@@ -1,17 +1,17 @@
 /* Runs programs by Vulkan: the functions of a pe_accelerator, whose code is a pe_gpu_code and whose
  * image is an array of pe_vulkan_module.
  *
- * When a session opens, each function becomes a pipeline, each memory a buffer, and each entry one
- * command buffer: its launches in order, with a barrier after each. A launch passes the address of
- * its pointers, so there are no descriptors. A step submits its command buffer, with no host work
- * between launches.
+ * When a session opens, each kernel becomes a pipeline, each memory a buffer, and each entry a
+ * command buffer of its launches, with a barrier after each. A kernel gets the address of its table
+ * of pointers as a push constant, so there are no descriptors. A step submits one command buffer;
+ * the host does no work between launches.
  */
 #ifndef PE_VULKAN_H
 #define PE_VULKAN_H
 
 #include "pe_gpu.h"
 
-/* SPIR-V of one function, whose entry point is "main"; the last of an array has no function. */
+/* The SPIR-V of one kernel, whose entry point is "main". An array ends with a NULL function. */
 typedef struct pe_vulkan_module {
     const char *function;
     const void *words;

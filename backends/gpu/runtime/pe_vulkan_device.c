@@ -1,9 +1,9 @@
-/* Finds a Vulkan device that runs kernels, and makes its buffers. */
+/* Chooses a Vulkan device that can run the kernels, and allocates its buffers. */
 #include "pe_vulkan_device.h"
 
 #include <string.h>
 
-/* Numbers of Vulkan's interface, and how much of its lists is read. */
+/* Vulkan's enumerators, offsets in its structures, and the lengths of lists that are read. */
 enum {
     APPLICATION = 0,
     INSTANCE_INFO = 1,
@@ -25,7 +25,8 @@ enum {
     DEVICE_LOCAL = 1,
     HOST_COHERENT = 2 | 4,
     ADDRESSED = 2,
-    USED_AS = 1 | 2 | 32 | 131072, /* copied from and to, a storage buffer, with an address */
+    USED_AS = 1 | 2 | 32 |
+        131072, /* a source and target of copies, a storage buffer, with an address */
 
     KEEPS_NAN = 3, /* words of structures */
     SHARED_BYTES = 54,
@@ -38,7 +39,7 @@ enum {
     FAMILIES = 16,
 };
 
-/* Features that kernels need: the structure of a version, and the word there. */
+/* Features that the kernels need: the structure (of Vulkan 1.0, 1.1 or 1.2) and the word in it. */
 static const struct {
     int version, word;
     const char *name;
@@ -55,7 +56,7 @@ static const struct {
 
 enum { NEEDED_COUNT = sizeof NEEDED / sizeof *NEEDED };
 
-/* The structures of features of three versions, chained. */
+/* Chains the structures of features of three versions. */
 static void chain_features(pe_vk_features features[3]) {
     static const int types[] = {FEATURES, FEATURES_1_1, FEATURES_1_2};
     memset(features, 0, 3 * sizeof *features);
@@ -65,7 +66,7 @@ static void chain_features(pe_vk_features features[3]) {
     }
 }
 
-/* A device's family of queues that compute, or -1. */
+/* The index of a device's first queue family for compute, or -1. */
 static int family_of(const pe_vulkan_driver *driver, void *physical) {
     pe_vk_family families[FAMILIES];
     uint32_t count = FAMILIES;
@@ -78,10 +79,10 @@ static int family_of(const pe_vulkan_driver *driver, void *physical) {
     return -1;
 }
 
-/* How much a kind of device is preferred: discrete GPUs, integrated ones, virtual ones, others. */
+/* The rank of a kind of device: discrete GPUs, then integrated ones, virtual ones, others. */
 static int rank_of(uint32_t kind) { return kind == 2 ? 3 : kind == 1 ? 2 : kind == 3 ? 1 : 0; }
 
-/* Chooses a device of Vulkan 1.2; without one it stays NULL. */
+/* Chooses a device of Vulkan 1.2, or fails. */
 static pe_status choose(pe_vulkan_device *vulkan, char *message) {
     const pe_vulkan_driver *driver = &vulkan->driver;
     void *devices[DEVICES];
@@ -101,12 +102,12 @@ static pe_status choose(pe_vulkan_device *vulkan, char *message) {
     return vulkan->physical
                ? PE_OK
                : pe_fail(message, PE_ERROR_SYSTEM,
-                         "this machine's Vulkan has no device of version 1.2 that computes: see "
-                         "what vulkaninfo lists, install the GPU's driver, or compile for the "
+                         "this machine has no Vulkan 1.2 device with a compute queue: see what "
+                         "vulkaninfo lists, install the GPU's driver, or compile for the "
                          "backend c");
 }
 
-/* Reads the device's limits; the name of a feature that it lacks, or NULL. */
+/* Reads the device's limits; returns the name of a feature that it lacks, or NULL. */
 static const char *read_limits(pe_vulkan_device *vulkan) {
     pe_vk_float_controls controls = {.type = FLOAT_CONTROLS};
     pe_vk_largest largest = {.type = LARGEST, .next = &controls};
@@ -118,8 +119,8 @@ static const char *read_limits(pe_vulkan_device *vulkan) {
     vulkan->driver.GetPhysicalDeviceFeatures2(vulkan->physical, features);
     memcpy(limits, properties.limits, sizeof limits);
     memcpy(vulkan->name, properties.name, sizeof vulkan->name);
-    const uint32_t items = limits[ITEMS], along = limits[ITEMS_X];
-    vulkan->limits = (pe_vulkan_limits){items < along ? items : along, limits[GROUPS],
+    const uint32_t items = limits[ITEMS], items_x = limits[ITEMS_X];
+    vulkan->limits = (pe_vulkan_limits){items < items_x ? items : items_x, limits[GROUPS],
                                         limits[SHARED_BYTES], largest.allocation};
     for (int i = 0; i < NEEDED_COUNT; i++) {
         if (!features[NEEDED[i].version].words[NEEDED[i].word]) {
@@ -129,7 +130,7 @@ static const char *read_limits(pe_vulkan_device *vulkan) {
     return controls.words[KEEPS_NAN] ? NULL : "shaderSignedZeroInfNanPreserveFloat32";
 }
 
-/* The first memory type with all flags whose heap has so many bytes, or -1. */
+/* The first memory type with all flags whose heap has at least `bytes`, or -1. */
 static int type_with(const pe_vk_memories *memories, uint32_t flags, uint64_t bytes) {
     for (uint32_t i = 0; i < memories->type_count; i++) {
         const bool has = (memories->types[i].flags & flags) == flags;
@@ -140,14 +141,13 @@ static int type_with(const pe_vk_memories *memories, uint32_t flags, uint64_t by
     return -1;
 }
 
-/* Chooses the type of the memories: the device's own, and one that the host maps where they fit. */
+/* Chooses device-local memory, if possible of a type that the host can map. */
 static void choose_types(pe_vulkan_device *vulkan, uint64_t bytes) {
     pe_vk_memories memories;
     vulkan->driver.GetPhysicalDeviceMemoryProperties(vulkan->physical, &memories);
     const int both = type_with(&memories, DEVICE_LOCAL | HOST_COHERENT, bytes);
     vulkan->maps = both >= 0;
-    vulkan->memory_type =
-        (uint32_t)(vulkan->maps ? both : type_with(&memories, DEVICE_LOCAL, 0));
+    vulkan->memory_type = (uint32_t)(vulkan->maps ? both : type_with(&memories, DEVICE_LOCAL, 0));
     vulkan->host_type = (uint32_t)type_with(&memories, HOST_COHERENT, 0);
     vulkan->heap_bytes = memories.heaps[memories.types[vulkan->memory_type].heap].bytes;
 }
@@ -161,10 +161,8 @@ static pe_status open_instance(pe_vulkan_device *vulkan, char *message) {
 
 static pe_status open_queue(pe_vulkan_device *vulkan, char *message) {
     const float priority = 1.0f;
-    const pe_vk_queue_info queue = {.type = QUEUE_INFO,
-                                    .family = vulkan->family,
-                                    .count = 1,
-                                    .priorities = &priority};
+    const pe_vk_queue_info queue = {
+        .type = QUEUE_INFO, .family = vulkan->family, .count = 1, .priorities = &priority};
     pe_vk_features features[3];
     chain_features(features);
     for (int i = 0; i < NEEDED_COUNT; i++) {
@@ -186,10 +184,11 @@ pe_status pe_vulkan_open_device(pe_vulkan_device *vulkan, uint64_t bytes, char *
     }
     const char *lacking = read_limits(vulkan);
     if (lacking) {
-        return pe_fail(message, PE_ERROR_MISMATCH,
-                       "%s lacks Vulkan's %s, which kernels need: update its driver, or compile "
-                       "for the backend c",
-                       vulkan->name, lacking);
+        return pe_fail(
+            message, PE_ERROR_MISMATCH,
+            "%s lacks Vulkan's %s, which the kernels need: update its driver, or compile "
+            "for the backend c",
+            vulkan->name, lacking);
     }
     choose_types(vulkan, bytes);
     return open_queue(vulkan, message);
@@ -205,26 +204,31 @@ void pe_vulkan_close_device(pe_vulkan_device *vulkan) {
 }
 
 pe_status pe_vulkan_make_buffer(const pe_vulkan_device *vulkan, size_t bytes, uint32_t type,
-                                pe_vulkan_buffer *made, char *message) {
+                                pe_vulkan_buffer *buffer, char *message) {
     void *device = vulkan->device;
     const pe_vk_buffer_info info = {.type = BUFFER_INFO, .bytes = bytes, .usage = USED_AS};
     if (bytes == 0) {
         return PE_OK;
     }
-    PE_VULKAN_TRY(vulkan, message, CreateBuffer, device, &info, NULL, &made->buffer);
+    PE_VULKAN_TRY(vulkan, message, CreateBuffer, device, &info, NULL, &buffer->buffer);
     pe_vk_requirements needs;
-    vulkan->driver.GetBufferMemoryRequirements(device, made->buffer, &needs);
+    vulkan->driver.GetBufferMemoryRequirements(device, buffer->buffer, &needs);
+    if (!(needs.types >> type & 1)) {
+        return pe_fail(message, PE_ERROR_MISMATCH,
+                       "%s allows no buffers in its memory of type %u: compile for the backend c",
+                       vulkan->name, type);
+    }
     const pe_vk_flags_info flags = {.type = FLAGS_INFO, .flags = ADDRESSED};
     const pe_vk_memory_info memory = {
         .type = MEMORY_INFO, .next = &flags, .bytes = needs.bytes, .memory_type = type};
-    PE_VULKAN_TRY(vulkan, message, AllocateMemory, device, &memory, NULL, &made->memory);
-    PE_VULKAN_TRY(vulkan, message, BindBufferMemory, device, made->buffer, made->memory, 0);
-    const pe_vk_address_info address = {.type = ADDRESS_INFO, .buffer = made->buffer};
-    made->address = vulkan->driver.GetBufferDeviceAddress(device, &address);
+    PE_VULKAN_TRY(vulkan, message, AllocateMemory, device, &memory, NULL, &buffer->memory);
+    PE_VULKAN_TRY(vulkan, message, BindBufferMemory, device, buffer->buffer, buffer->memory, 0);
+    const pe_vk_address_info address = {.type = ADDRESS_INFO, .buffer = buffer->buffer};
+    buffer->address = vulkan->driver.GetBufferDeviceAddress(device, &address);
     if (type == vulkan->host_type || vulkan->maps) {
         void *mapped = NULL;
-        PE_VULKAN_TRY(vulkan, message, MapMemory, device, made->memory, 0, bytes, 0, &mapped);
-        made->mapped = mapped;
+        PE_VULKAN_TRY(vulkan, message, MapMemory, device, buffer->memory, 0, bytes, 0, &mapped);
+        buffer->mapped = mapped;
     }
     return PE_OK;
 }

@@ -5,11 +5,11 @@
 #include "pe_gpu.h"
 #include "pe_vulkan_driver.h"
 
-/* Bytes of the buffer through which copies go where the host cannot map the device's memory. */
+/* Bytes of the buffer for copies to and from memory that the host cannot map. */
 #define PE_VULKAN_STAGED 4194304
 
-/* A buffer with memory of its own. `mapped` is NULL if the host cannot access it, and all are 0 for
- * no bytes. */
+/* A buffer with its own memory. `mapped` is NULL if the host cannot map it; an empty buffer is all
+ * zeros. */
 typedef struct pe_vulkan_buffer {
     pe_vk_handle buffer, memory;
     uint64_t address;
@@ -21,7 +21,7 @@ typedef struct pe_vulkan_limits {
     uint64_t allocation;
 } pe_vulkan_limits;
 
-/* `memory_type` is that of the memories, `host_type` one that the host can map. */
+/* `memory_type` is the type of the session's memories, `host_type` one that the host can map. */
 typedef struct pe_vulkan_device {
     pe_vulkan_driver driver;
     void *instance, *physical, *device, *queue;
@@ -32,7 +32,7 @@ typedef struct pe_vulkan_device {
     bool maps; /* the host can map `memory_type` */
 } pe_vulkan_device;
 
-/* Calls a function of a device's driver; returns from the caller where it fails. */
+/* Calls a function of a device's driver; returns from the caller if it fails. */
 #define PE_VULKAN_TRY(vulkan, out, name, ...)                                                      \
     do {                                                                                           \
         const int error_ = (vulkan)->driver.name(__VA_ARGS__);                                     \
@@ -41,14 +41,14 @@ typedef struct pe_vulkan_device {
         }                                                                                          \
     } while (0)
 
-/* Opens a GPU, else what there is. `bytes` are those of all memories: the host maps them only where
- * they fit. The message says what is missing. */
+/* Opens the best device: a discrete GPU, else an integrated one, else any. Memory that the host can
+ * map is used if `bytes`, the size of all memories, fit there. */
 pe_status pe_vulkan_open_device(pe_vulkan_device *vulkan, uint64_t bytes, char *message);
 void pe_vulkan_close_device(pe_vulkan_device *vulkan);
 
-/* Makes a buffer of a memory type. */
+/* Allocates a buffer of a memory type; a failed one must be released too. */
 pe_status pe_vulkan_make_buffer(const pe_vulkan_device *vulkan, size_t bytes, uint32_t type,
-                                pe_vulkan_buffer *made, char *message);
+                                pe_vulkan_buffer *buffer, char *message);
 void pe_vulkan_release_buffer(const pe_vulkan_device *vulkan, pe_vulkan_buffer *buffer);
 
 #endif

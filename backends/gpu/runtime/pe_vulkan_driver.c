@@ -1,15 +1,15 @@
-/* Finds Vulkan's library and its functions, and puts its errors into words. */
+/* Loads Vulkan's library, finds its functions, and describes its errors. */
 #include "pe_vulkan_driver.h"
 
 #include <dlfcn.h>
 #include <string.h>
 
-/* The loader of Linux, and that of Android. */
+/* The library on Linux, and on Android. */
 static const char *const LIBRARIES[] = {"libvulkan.so.1", "libvulkan.so"};
 
 enum { LIBRARY_COUNT = sizeof LIBRARIES / sizeof *LIBRARIES };
 
-/* Sets the functions; the name of the first that the library lacks, or NULL. */
+/* Finds the functions; returns the name of the first that the library lacks, or NULL. */
 static const char *find_functions(pe_vulkan_driver *driver) {
     const char *lacking = NULL;
 #define FIND(field, result, arguments)                                                             \
@@ -51,14 +51,14 @@ pe_status pe_vulkan_fail(const char *call, int error, char *message) {
     } known[] = {
         {-1, "this machine's memory is full"},
         {-2, "the device's memory is full"},
-        {-3, "the driver does not start"},
-        {-4, "the device is lost, and what the session trained since it was saved with it; open "
-             "another one"},
+        {-3, "the driver cannot start"},
+        {-4, "the device is lost, with all training since the last checkpoint; open another "
+             "session"},
         {-5, "the device's memory cannot be mapped"},
-        {-9, "no driver is registered: install the GPU's, which puts a file into "
+        {-9, "no driver is registered: install the GPU's driver, which adds a file to "
              "/usr/share/vulkan/icd.d"},
     };
-    const char *text = "nothing more is known";
+    const char *text = "see VkResult in Vulkan's reference";
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         text = known[i].error == error ? known[i].text : text;
     }

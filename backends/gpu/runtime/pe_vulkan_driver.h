@@ -1,14 +1,14 @@
-/* Vulkan 1.2 as a table of functions, loaded while a program runs: it is built without Vulkan. The
- * structures are those of vulkan_core.h, as far as they are used. */
+/* Vulkan 1.2 as a table of functions that is loaded at run time, so a program builds without
+ * Vulkan's headers and library. The structures are those parts of vulkan_core.h that are used. */
 #ifndef PE_VULKAN_DRIVER_H
 #define PE_VULKAN_DRIVER_H
 
 #include "pe.h"
 
-/* A handle of an object that no call dispatches on. */
+/* A non-dispatchable handle. */
 typedef uint64_t pe_vk_handle;
 
-/* The first two fields of most structures: its number, and the next structure. */
+/* The first two fields of most structures: its type, and a chained structure. */
 #define PE_VK_HEAD                                                                                 \
     int type;                                                                                      \
     const void *next
@@ -35,7 +35,7 @@ typedef struct pe_vk_instance_info {
     const char *const *extensions;
 } pe_vk_instance_info;
 
-/* `limits` are those of VkPhysicalDeviceLimits, by its words. */
+/* `limits` is VkPhysicalDeviceLimits. */
 typedef struct pe_vk_properties {
     PE_VK_HEAD;
     uint32_t api_version, driver_version, vendor, device, kind;
@@ -56,7 +56,7 @@ typedef struct pe_vk_float_controls {
     uint32_t words[17];
 } pe_vk_float_controls;
 
-/* Features: of 1.0 with 55 words, of 1.1 with 12, of 1.2 with 47. */
+/* Features of Vulkan 1.0 (55 words), 1.1 (12) or 1.2 (47). */
 typedef struct pe_vk_features {
     PE_VK_HEAD;
     uint32_t words[56];
@@ -207,8 +207,8 @@ typedef struct pe_vk_submit_info {
     F(MapMemory, (void *, pe_vk_handle, uint64_t, uint64_t, uint32_t, void **))                    \
     F(CreateShaderModule, (void *, const pe_vk_module_info *, const void *, pe_vk_handle *))       \
     F(CreatePipelineLayout, (void *, const pe_vk_layout_info *, const void *, pe_vk_handle *))     \
-    F(CreateComputePipelines, (void *, pe_vk_handle, uint32_t, const pe_vk_pipeline_info *,        \
-                               const void *, pe_vk_handle *))                                      \
+    F(CreateComputePipelines,                                                                      \
+      (void *, pe_vk_handle, uint32_t, const pe_vk_pipeline_info *, const void *, pe_vk_handle *)) \
     F(CreateCommandPool, (void *, const pe_vk_pool_info *, const void *, pe_vk_handle *))          \
     F(AllocateCommandBuffers, (void *, const pe_vk_commands_info *, void **))                      \
     F(BeginCommandBuffer, (void *, const pe_vk_begin_info *))                                      \
@@ -233,8 +233,7 @@ typedef struct pe_vk_submit_info {
     F(DestroyPipeline, void, (void *, pe_vk_handle, const void *))                                 \
     F(DestroyCommandPool, void, (void *, pe_vk_handle, const void *))                              \
     F(CmdBindPipeline, void, (void *, int, pe_vk_handle))                                          \
-    F(CmdPushConstants, void,                                                                      \
-      (void *, pe_vk_handle, uint32_t, uint32_t, uint32_t, const void *))                          \
+    F(CmdPushConstants, void, (void *, pe_vk_handle, uint32_t, uint32_t, uint32_t, const void *))  \
     F(CmdDispatch, void, (void *, uint32_t, uint32_t, uint32_t))                                   \
     F(CmdPipelineBarrier, void,                                                                    \
       (void *, uint32_t, uint32_t, uint32_t, uint32_t, const pe_vk_barrier *, uint32_t,            \
@@ -251,8 +250,8 @@ typedef struct pe_vulkan_driver {
 #undef PE_VULKAN_ACTION
 } pe_vulkan_driver;
 
-/* Loads the library, for as long as the process lives: threads of drivers outlive their objects.
- * The message names what is missing. */
+/* Loads the library for the life of the process, because threads of drivers outlive their objects.
+ * The message names a missing library or function. */
 pe_status pe_vulkan_load(pe_vulkan_driver *driver, char *message);
 
 /* Fails with the description of a function's error. */
