@@ -21,6 +21,7 @@ _LAYERS = [
     "postgres_server",
     "report",
     "search",
+    "slang",
     "tensorflow",
     "tflite",
     "torch",

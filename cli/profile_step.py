@@ -93,7 +93,8 @@ def profile(
 ) -> None:
     """Time every kernel of MODEL's training step on this machine against its peaks.
 
-    With --backend cuda, opencl or vulkan and a --device that has a GPU, time each launch on that GPU.
+    With --backend cuda, opencl or vulkan and a --device that has a GPU, each launch is timed on
+    that GPU.
     """
     if json_file is not None:
         need("profile --json", "farm")

@@ -101,8 +101,8 @@ def tune_command(
 
     Plans are added to the table in the file --out, for `pockengine compile --tuned FILE`; problems
     in the table are not measured again. With --backend tvm, MetaSchedule searches the schedules of
-    the step's most expensive kernels, on this machine. With --backend cuda, opencl or vulkan, several
-    tilings of the products of the device's GPU are timed within the step.
+    the step's most expensive kernels, on this machine. With --backend cuda, opencl or vulkan,
+    several tilings of the products of the device's GPU are timed within the step.
     """
     board = board_for(board_name, load_boards())
     bf16, graph = options.bf16, model.find().graph()

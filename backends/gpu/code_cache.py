@@ -15,7 +15,7 @@ FOLDER = "gpu-code"
 
 
 def cached_code(identity: Sequence[str], build: Callable[[], bytes]) -> bytes:
-    """Return the code of a text, a compiler and its options from the cache, or build and cache it."""
+    """Return the code of a text, a compiler and its options, built if it is not cached."""
     key = hashlib.sha256("\0".join(identity).encode()).hexdigest()
     shelf = own_cache() / FOLDER / key[:2]
     for entry in shelf.glob(f"{key}-*"):

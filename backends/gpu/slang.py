@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pockengine.errors import BuildError, MissingPackage
 
-WHEEL = "slangpy"
-LIBRARY = "libslang-compiler.so.*"
+WHEEL, TESTED = "slangpy", "0.43.1"
+LIBRARIES = ("libslang-compiler.so*", "libslang-compiler*.dylib")
 PROFILE, OPTIONS = b"spirv_1_5", (b"-Wno-30081",)
 """SPIR-V of Vulkan 1.2. Warning 30081 is about ints as conditions, which the dialect has from C."""
 
@@ -105,11 +105,17 @@ def _library() -> ctypes.CDLL:
     """Load the wheel's library; MissingPackage if it is not installed."""
     found = find_spec(WHEEL)
     folders = found.submodule_search_locations if found is not None else None
-    paths = sorted(Path(next(iter(folders))).glob(LIBRARY)) if folders else []
+    folder = Path(next(iter(folders))) if folders else None
+    paths = [path for name in LIBRARIES for path in sorted(folder.glob(name))] if folder else []
     if not paths:
         raise MissingPackage(f"building for Vulkan needs {WHEEL}: pip install {WHEEL}")
     library = ctypes.CDLL(str(paths[0]))
     for name, (result, arguments) in _INTERFACE.items():
-        function = getattr(library, name)
+        function = getattr(library, name, None)
+        if function is None:
+            raise BuildError(
+                f"the compiler of {WHEEL} ({paths[0].name}) has no {name}, which building for "
+                f"Vulkan calls: pip install {WHEEL}=={TESTED}"
+            )
         function.restype, function.argtypes = result, arguments
     return library

@@ -92,8 +92,8 @@ def _instance(library: ctypes.CDLL) -> Iterator[ctypes.c_void_p]:
     error = library.vkCreateInstance(ctypes.byref(info), None, ctypes.byref(instance))
     if error < 0:
         raise FarmError(
-            f"this machine's Vulkan cannot start (vkCreateInstance: error {error}): install a GPU's "
-            "driver, or mesa-vulkan-drivers for a CPU"
+            f"this machine's Vulkan cannot start (vkCreateInstance: error {error}): install a "
+            "GPU's driver, or mesa-vulkan-drivers for a CPU"
         )
     try:
         yield instance

@@ -53,6 +53,7 @@ lock report --allow-unsafe
 lock docs --allow-unsafe
 lock trackers --allow-unsafe
 lock search --allow-unsafe
+lock slang --allow-unsafe
 lock_over flower
 lock labgrid --allow-unsafe
 lock postgres --allow-unsafe

@@ -4,12 +4,9 @@ Without OpenCL the tests are skipped; bazelw installs PoCL.
 """
 
 import json
-import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,41 +16,14 @@ import pockengine
 from pockengine.backends.cache import own_cache
 from pockengine.backends.gpu.opencl import OpenClBackend
 from pockengine.compiled import Compiled
-from pockengine.compiler.ir import F32, I32, Builder, Graph, TensorType
-from pockengine.compiler.optim import Adam, Sgd
 from pockengine.devices import load_device
 from pockengine.errors import CompileError, DeviceError
-from pockengine.tests.backends.gpu.driven import STEPS, resumed, trained, training_arguments
+from pockengine.tests.backends.gpu.driven import NETS, STEPS, resumed, run_training, trained
 from pockengine.tests.backends.gpu.watched_opencl import LIBRARY, build_watched, has_opencl
 from pockengine.tests.backends.session_tests import SessionTests
-from pockengine.tests.backends.trainings import TRAININGS
 from pockengine.tests.compiler.small_nets import residual_net
 
 OPENCL = {"device": "host-opencl", "backend": "opencl"}
-
-
-def _perceptron() -> Graph:
-    """Two layers over rows of 37, which no tile size divides."""
-    rng = np.random.default_rng(0)
-    g = Builder(Graph("perceptron"))
-    x, target = g.input("x", TensorType(F32, (5, 37))), g.input("target", TensorType(I32, (5,)))
-    w = [
-        g.param(f"{name}.weight", rng.normal(0, 0.2, shape).astype(np.float32))
-        for name, shape in (("a", (37, 19)), ("b", (19, 7)))
-    ]
-    b = g.param("a.bias", np.zeros(19, np.float32))
-    logits = g.matmul(g.relu(g.add(g.matmul(x, w[0]), b)), w[1])
-    g.output("loss", g.cross_entropy(logits, target))
-    return g.graph
-
-
-NETS: dict[str, tuple[Graph, dict[str, Any]]] = {
-    "perceptron": (_perceptron(), {"optimizer": Adam(eps=1e-2)}),
-    "convolutions": (residual_net(), {"optimizer": Sgd(momentum=0.9)}),
-    "micro-batches": (residual_net(), {"micro_batches": 2, "scheme": "head-only"}),
-    "transformer": TRAININGS["bert-lora"],
-    "sparse": TRAININGS["mobile-sparse"],
-}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -93,18 +63,9 @@ def test_a_training_resumes_bit_for_bit(compiled: Compiled, tmp_path: Path) -> N
         np.testing.assert_array_equal(found[key], array, err_msg=key)
 
 
-def _train(compiled: Compiled, folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run the runner on random rows, with the library in a folder."""
-    arguments = [*training_arguments(compiled, folder), "--save", str(folder / "saved")]
-    command = [str(compiled.artifact.executable), *arguments]
-    folders = ":".join([str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
-    place = {**os.environ, "LD_LIBRARY_PATH": folders, **settings}
-    return subprocess.run(command, check=False, capture_output=True, text=True, env=place)
-
-
 def test_the_runner_trains_as_a_session_does(compiled: Compiled, tmp_path: Path) -> None:
     build_watched(tmp_path)
-    done = _train(compiled, tmp_path)
+    done = run_training(compiled, tmp_path)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     with compiled.session() as session:
@@ -119,7 +80,7 @@ def test_a_step_waits_once_and_copies_inputs_and_outputs(
     compiled: Compiled, tmp_path: Path
 ) -> None:
     build_watched(tmp_path)
-    stderr = _train(compiled, tmp_path).stderr
+    stderr = run_training(compiled, tmp_path).stderr
     there, here, launches, waits, made, released = map(int, re.findall(r" (\d+)", stderr)[-6:])
     spec = compiled.artifact.entries["train"]
     memories = 3  # one each for the program's numbers, the params and the frozen params
@@ -155,7 +116,7 @@ def test_a_machine_that_cannot_run_it_is_reported(
 ) -> None:
     flags, words = TROUBLES[name]
     build_watched(tmp_path, flags)
-    done = _train(compiled, tmp_path)
+    done = run_training(compiled, tmp_path)
     assert done.returncode != 0
     assert re.search(words, done.stderr), done.stderr
     made, released = re.findall(r"made (\d+), released (\d+)", done.stderr)[-1]
@@ -165,13 +126,13 @@ def test_a_machine_that_cannot_run_it_is_reported(
 def test_a_machine_without_opencl_is_reported(compiled: Compiled, tmp_path: Path) -> None:
     for name in (LIBRARY, LIBRARY.removesuffix(".1")):
         (tmp_path / name).write_text("no library", encoding="utf-8")
-    done = _train(compiled, tmp_path)
+    done = run_training(compiled, tmp_path)
     assert done.returncode != 0
     assert re.search(r"this machine has no OpenCL \(.*\): install the GPU's driver", done.stderr)
 
 
 def test_a_machine_without_drivers_is_reported(compiled: Compiled, tmp_path: Path) -> None:
-    done = _train(compiled, tmp_path, OCL_ICD_VENDORS=str(tmp_path))
+    done = run_training(compiled, tmp_path, OCL_ICD_VENDORS=str(tmp_path))
     assert done.returncode != 0
     assert "clGetPlatformIDs: error -1001, no driver is registered" in done.stderr
 

@@ -1,6 +1,8 @@
 """The bench on a GPU: an emulated Jetson with a fake driver, and refused requests."""
 
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from click.testing import CliRunner
@@ -9,26 +11,18 @@ from pockengine.backends.cache import own_cache
 from pockengine.errors import FarmError
 from pockengine.farm.bench import flow, graphics
 from pockengine.farm.cli.bench import main
-from pockengine.farm.gpu import opencl
-from pockengine.farm.gpu.opencl import OpenClDevice, first_device
+from pockengine.farm.gpu import opencl, vulkan
+from pockengine.farm.gpu.driver_device import DriverDevice
 from pockengine.farm.results.results import Record
+from pockengine.tests.backends.gpu.watched_opencl import has_opencl
+from pockengine.tests.backends.gpu.watched_vulkan import has_vulkan
 from pockengine.tests.farm.helpers import needs_qemu
 
 NET, TEXT = "mobilenet_v2-0.1-32", "llama-260k-4"
 JETSON = ("--device=jetson-orin", "--scheme=bias-only", "--steps=2", f"--model={NET}")
 
 
-def _has_opencl() -> bool:
-    try:
-        first_device()
-    except FarmError:
-        return False
-    return True
-
-
-needs_opencl = pytest.mark.skipif(
-    not _has_opencl(), reason="this machine has no OpenCL (./bazelw installs PoCL)"
-)
+DRIVERS = {"opencl": ("OpenCL", has_opencl), "vulkan": ("Vulkan", has_vulkan)}
 
 
 def bench(folder: Path, *arguments: str, by: str = "--backend=cuda") -> tuple[int, str]:
@@ -51,36 +45,55 @@ def test_emulated_jetson_matches_pytorch(tmp_path: Path) -> None:
     assert not {"step_ms", "guest_instructions"} & set(metrics)
 
 
-@needs_opencl
-def test_local_opencl_device_matches_pytorch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("backend", DRIVERS)
+def test_local_driver_matches_pytorch(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    name, has_driver = DRIVERS[backend]
+    if not has_driver():
+        pytest.skip(f"this machine has no {name} (./bazelw installs one)")
     monkeypatch.setenv("POCL_CACHE_DIR", str(own_cache() / "pocl"))
-    monkeypatch.setattr(graphics, "first_device", lambda: OpenClDevice("Chip", is_gpu=False))
+    found = name, lambda: DriverDevice("Chip", is_gpu=False)
+    monkeypatch.setitem(graphics.DRIVERS, backend, found)
     path = tmp_path / "records.jsonl"
-    arguments = ("--device=host-opencl", *JETSON[1:], f"--json={path}")
+    arguments = (f"--device=host-{backend}", *JETSON[1:], f"--json={path}")
     status, output = bench(tmp_path, *arguments, by="--suite=gpu")
     assert status == 0, output
-    assert "This machine's OpenCL has no GPU: its Chip ran the kernels" in " ".join(output.split())
+    assert f"This machine's {name} has no GPU: its Chip ran the kernels" in " ".join(output.split())
     records = [Record.from_json(line) for line in path.read_text().splitlines()]
     metrics = {record.metric: record for record in records}
     assert {(record.engine, record.device) for record in records} == {
-        ("pockengine-opencl", "host-opencl")
+        (f"pockengine-{backend}", f"host-{backend}")
     }
     assert metrics["max_rel_error"].ok
     assert metrics["max_rel_error"].value < 1e-3
     assert "step_ms" not in metrics
 
 
-@needs_opencl
-def test_the_first_device_is_reported_by_its_name() -> None:
-    assert first_device().name
+@pytest.mark.parametrize(
+    ("driver", "words"),
+    [
+        (opencl, "this machine has no OpenCL: install ocl-icd"),
+        (vulkan, "this machine has no Vulkan: install libvulkan1"),
+    ],
+)
+def test_error_names_missing_driver(
+    driver: ModuleType, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "LIBRARIES", ("libnone.so",))
+    with pytest.raises(FarmError, match=words):
+        driver.first_device()
 
 
-def test_error_names_missing_opencl(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opencl, "LIBRARIES", ("libnone.so",))
-    with pytest.raises(FarmError, match="this machine has no OpenCL: install ocl-icd"):
-        first_device()
+@pytest.mark.parametrize(
+    ("driver", "has_driver"), [(opencl, has_opencl), (vulkan, has_vulkan)], ids=DRIVERS
+)
+def test_first_device_has_a_name(
+    driver: ModuleType, has_driver: Callable[[], bool]
+) -> None:
+    if not has_driver():
+        pytest.skip("this machine has no such driver")
+    assert driver.first_device().name
 
 
 @pytest.mark.nightly
