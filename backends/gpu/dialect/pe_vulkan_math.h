@@ -10,7 +10,9 @@ float pe_sqrt(float x) { return sqrt(x); }
 float pe_fma(float a, float b, float c) { return fma(a, b, c); }
 
 /* The magnitude of a with the sign of b. */
-float pe_signed(float a, float b) { return asfloat((asuint(a) & 0x7FFFFFFFu) | (asuint(b) & 0x80000000u)); }
+float pe_signed(float a, float b) {
+    return asfloat((asuint(a) & 0x7FFFFFFFu) | (asuint(b) & 0x80000000u));
+}
 
 /* exp, log, tanh and erf have the polynomials of backends/native/runtime/simd. */
 float pe_exp(float x) {
@@ -113,7 +115,8 @@ float pe_expm1(float x) {
 
 float pe_sinh(float x) {
     const float e = pe_expm1(abs(x)), half_root = pe_exp(0.5f * abs(x));
-    return pe_signed(abs(x) > 20.0f ? 0.5f * half_root * half_root : 0.5f * (e + e / (e + 1.0f)), x);
+    return pe_signed(abs(x) > 20.0f ? 0.5f * half_root * half_root : 0.5f * (e + e / (e + 1.0f)),
+                     x);
 }
 
 float pe_cosh(float x) {
@@ -129,7 +132,9 @@ float pe_asinh(float x) {
 
 float pe_acosh(float x) {
     const float t = x - 1.0f;
-    return x > 1e9f ? pe_log(x) + 0.693147181f : t < 0.0f ? PE_NAN : pe_log1p(t + sqrt(2.0f * t + t * t));
+    return x > 1e9f   ? pe_log(x) + 0.693147181f
+           : t < 0.0f ? PE_NAN
+                      : pe_log1p(t + sqrt(2.0f * t + t * t));
 }
 
 float pe_atanh(float x) { return 0.5f * pe_log1p(2.0f * x / (1.0f - x)); }
@@ -140,7 +145,8 @@ float pe_wave(float x, int quarter) {
     const float r = ((x - n * 1.5703125f) - n * 4.83751297e-4f) - n * 7.54978995e-8f;
     const int turn = quarter + (int)n;
     const float s = r * r;
-    const float sine = ((s * -1.9515295891e-4f + 8.3321608736e-3f) * s - 1.6666654611e-1f) * s * r + r;
+    const float sine =
+        ((s * -1.9515295891e-4f + 8.3321608736e-3f) * s - 1.6666654611e-1f) * s * r + r;
     const float cosine =
         ((s * 2.443315711809948e-5f - 1.388731625493765e-3f) * s + 4.166664568298827e-2f) * s * s -
         0.5f * s + 1.0f;
@@ -177,10 +183,10 @@ float pe_acos(float x) { return pe_atan2(sqrt((1.0f - x) * (1.0f + x)), x); }
 float pe_hypot(float x, float y) {
     const float most = max(abs(x), abs(y)), least = min(abs(x), abs(y));
     const float ratio = least / most;
-    return x != x || y != y       ? PE_NAN
-           : most == 0.0f         ? 0.0f
-           : most == PE_INFINITY  ? most
-                                  : most * sqrt(1.0f + ratio * ratio);
+    return x != x || y != y      ? PE_NAN
+           : most == 0.0f        ? 0.0f
+           : most == PE_INFINITY ? most
+                                 : most * sqrt(1.0f + ratio * ratio);
 }
 
 /* The exact remainder: each step subtracts the largest y 2^k that is not above a. */
@@ -204,7 +210,9 @@ float pe_pow(float x, float y) {
     }
     const bool whole = trunc(y) == y, odd = whole && abs(pe_fmod(y, 2.0f)) == 1.0f;
     const float size = pe_exp(y * pe_log(abs(x)));
-    return x < 0.0f && !whole && x > -PE_INFINITY ? PE_NAN : (asuint(x) >> 31) != 0 && odd ? -size : size;
+    return x < 0.0f && !whole && x > -PE_INFINITY ? PE_NAN
+           : (asuint(x) >> 31) != 0 && odd        ? -size
+                                                  : size;
 }
 
 /* Stirling's series after the recurrence; the reflection formula below 0.5. */

@@ -8,7 +8,7 @@ typedef uint8_t pe_u8;
 typedef int8_t pe_i8;
 typedef uint16_t pe_half;
 
-#define PE_KERNEL [shader("compute")] [numthreads(PE_ITEMS, 1, 1)]
+#define PE_KERNEL [shader("compute")][numthreads(PE_ITEMS, 1, 1)]
 #define PE_FUNCTION [ForceInline] static
 #define PE_LOCAL(type) Ptr<type, Access.ReadWrite, AddressSpace.GroupShared>
 #define PE_SHARED(type, name, count)                                                               \
@@ -72,5 +72,5 @@ pe_half pe_to_half(float x) {
 #define pe_store_half(p, i, v) ((p)[i] = pe_to_half(v))
 #define pe_rounded_half(v) pe_from_half(pe_to_half(v))
 
-#include "pe_vulkan_math.h"
 #include "pe_gpu_common.h"
+#include "pe_vulkan_math.h"
