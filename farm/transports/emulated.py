@@ -27,6 +27,8 @@ QEMU = "qemu-system-aarch64"
 BOOT_TIMEOUT_S = 240.0  # 2 to 4 s on an idle machine
 FIRST_PROBE_S, LONGEST_PROBE_S = 0.4, 10.0
 MOST_CONSOLES = 20
+PORT_TAKEN = "Could not set up host forwarding rule"
+"""QEMU's message for a port that is in use."""
 TAIL_LINES = 30  # a kernel panic prints about 20
 KERNEL_ARGUMENTS = " ".join(
     (
@@ -108,10 +110,20 @@ class Emulation:
         if action in ("off", "cycle"):
             self.close()
         if action in ("on", "cycle") and self.machine is None:
-            started = running(self._board, self._guest, self._image)
-            self.machine = self._running.enter_context(started)
-            self._consoles.append(self.machine.console)
+            self._start()
+
+    def _start(self, tries: int = 3) -> None:
+        """Boot, with another port if a process took QEMU's before QEMU did."""
+        started = running(self._board, self._guest, self._image)
+        self.machine = self._running.enter_context(started)
+        self._consoles.append(self.machine.console)
+        try:
             wait_for_ssh(self.machine, self._boot_timeout_s)
+        except BoardUnreachable:
+            if tries == 1 or PORT_TAKEN not in self.machine.console.read_text(errors="replace"):
+                raise
+            self.close()
+            self._start(tries - 1)
 
     def console(self) -> str:
         """Return the console output of all boots so far."""

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,13 @@ from pockengine.farm.boards.board import BUILT_IN, Emulated, board_for, load_boa
 from pockengine.farm.boards.connect import guest_of
 from pockengine.farm.images.image import Image, ensure_image
 from pockengine.farm.transports import emulated
-from pockengine.farm.transports.emulated import BOOT_TIMEOUT_S, Guest, running, wait_for_ssh
+from pockengine.farm.transports.emulated import (
+    BOOT_TIMEOUT_S,
+    Emulation,
+    Guest,
+    running,
+    wait_for_ssh,
+)
 from pockengine.tests.farm.helpers import eventually, image_with_init, needs_qemu
 
 # Boots a board as any program does, prints QEMU's process id, and waits to be killed.
@@ -105,6 +113,32 @@ def test_error_has_the_message_of_the_emulator() -> None:
         pytest.raises(BoardUnreachable, match=r"(?s)stopped while it booted.*z80"),
     ):
         wait_for_ssh(machine, BOOT_TIMEOUT_S)
+
+
+@needs_qemu
+def test_board_boots_by_another_port_if_its_port_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    free = emulated._free_port
+    with socket.create_server(("127.0.0.1", 0)) as other, closing(_supply()) as supply:
+        taken = other.getsockname()[1]
+        ports = iter((taken, free()))
+        monkeypatch.setattr(emulated, "_free_port", lambda: next(ports))
+        supply.power("on")
+        assert supply.address.port != taken
+        assert emulated.PORT_TAKEN in supply.console()
+
+
+@needs_qemu
+def test_error_names_a_port_that_stays_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, closing(_supply()) as supply:
+        monkeypatch.setattr(emulated, "_free_port", lambda: other.getsockname()[1])
+        with pytest.raises(BoardUnreachable, match=emulated.PORT_TAKEN):
+            supply.power("on")
+
+
+def _supply() -> Emulation:
+    return Emulation("b", guest(), ensure_image(), BOOT_TIMEOUT_S)
 
 
 def test_error_for_a_missing_emulator_has_the_install_command(
