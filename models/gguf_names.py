@@ -198,6 +198,6 @@ def rows_laid_out(contents: Contents, name: str, config: Any, back: bool) -> Con
         rows = array.reshape(*parts, *array.shape[1:])
         return np.ascontiguousarray(rows.swapaxes(1, 2)).reshape(array.shape)
 
-    if isinstance(contents, Grid):
+    if isinstance(contents, Grid) and contents.axis % len(shape):  # each row has its own scales
         return contents.reordered(ordered)
     return Lazy(contents.type, lambda: ordered(contents.read()), "rows in another order")

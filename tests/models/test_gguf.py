@@ -274,6 +274,7 @@ SIZES = st.sampled_from([0, 1, 2, 4, 32, 64, 2**32, 2**63, 2**64 - 1])
 )
 @example("a", 8, [], 300)
 @example("blk.0.attn_q.weight", 0, [], 300)
+@example("blk.0.attn_q.weight", 2, [32], 18)
 def test_any_table_row_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, name: str, kind: int, shape: list[int], size: int
 ) -> None:
