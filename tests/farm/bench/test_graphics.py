@@ -88,9 +88,7 @@ def test_error_names_missing_driver(
 @pytest.mark.parametrize(
     ("driver", "has_driver"), [(opencl, has_opencl), (vulkan, has_vulkan)], ids=DRIVERS
 )
-def test_first_device_has_a_name(
-    driver: ModuleType, has_driver: Callable[[], bool]
-) -> None:
+def test_first_device_has_a_name(driver: ModuleType, has_driver: Callable[[], bool]) -> None:
     if not has_driver():
         pytest.skip("this machine has no such driver")
     assert driver.first_device().name
