@@ -1,6 +1,6 @@
 """Artifacts: a compiled program as a folder that can be stored, sent to a board, and loaded.
 
-manifest.json          versions, entries, params, scheme, planned memory, a hash of every file
+    manifest.json          versions, entries, params, scheme, planned memory, a hash of every file
     weights.safetensors    initial params, states and constants
     code/                  generated code: for C, everything that a C compiler needs
     bin/                   build results: for C the runner, and for the host a library
@@ -42,7 +42,7 @@ __all__ = ["Artifact", "EntrySpec", "ParamSpec", "SizesSpec", "load_artifact", "
 WEIGHTS = "weights.safetensors"
 
 SYNCS = 16
-"""Files synced at a time: the disk joins their writes, so that 200 take 0.05 s instead of 1 s."""
+"""Files synced concurrently. The disk merges the writes: 200 files take 0.05 s instead of 1 s."""
 
 _AGAIN = "delete it, and compile the model again"
 

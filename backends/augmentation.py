@@ -25,7 +25,7 @@ CHANNELS = (1, 3)
 
 @dataclass(frozen=True)
 class Augmentation:
-    """`flip` mirrors half of the images, `crop` shifts each by up to that many pixels both ways.
+    """`flip` mirrors half of the images, `crop` shifts each by up to that many pixels each way.
 
     A crop is a window of the image's size in the image padded by `crop` zeros.
     """

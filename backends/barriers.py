@@ -1,6 +1,6 @@
 """Barriers between the kernels of a step.
 
-All threads run all kernels in order, each its share. A thread may run ahead into the next kernel if
+Every thread runs its share of each kernel, in order. A thread may run ahead into the next kernel if
 that kernel reads no memory that other threads may still be writing, and writes none that they may
 still be using. Weight updates, for example, need no barrier after them.
 """

@@ -38,10 +38,10 @@ from pockengine.compiler.target import Choice, Target
 from pockengine.errors import BudgetError, CompileError
 
 FINER = 1, 4
-"""Factors by which attention blocks are made finer if a memory budget is out of reach."""
+"""Factors by which attention blocks shrink if a memory budget is not met."""
 
 TRAIN = "train"
-"""The entry of the graph with the loss, from which `evaluate` and `predict` are made too."""
+"""The entry of the graph with the loss, from which `evaluate` and `predict` are derived."""
 
 LARGEST_OUTPUT = 4 << 20
 """Largest output in bytes that `train` returns by default. A larger one, such as a decoder's
@@ -117,8 +117,8 @@ def _compiled(
 ) -> dict[str, _CompiledEntry]:
     """Compile all entries by the first plan that fits the budget.
 
-    Without a budget nothing is cut, so a plan that fits as it is comes first: cut blocks take time,
-    and sometimes memory. Finer attention blocks are slower and mostly, but not always, smaller.
+    The first plan has no blocks, because they cost time and sometimes memory. Finer attention
+    blocks are slower and mostly, but not always, smaller.
     """
     errors = []
     for plan in _plans(graphs[TRAIN], options):
@@ -128,7 +128,7 @@ def _compiled(
             return compiled
         except BudgetError as error:
             errors.append(error)
-    # Of equal ones the last, which says what was tried.
+    # On ties the last error, which lists what was tried.
     raise min(reversed(errors), key=lambda error: error.least)
 
 

@@ -1,7 +1,7 @@
-"""Time kernels one by one, outside their step: operands are cached, as far as they fit.
+"""Time kernels in isolation, with cached operands where they fit.
 
-The difference to its time in a step is due to cold operands; the difference to the roofline here is
-due to its own code.
+If a kernel is slower in a step, its operands were cold. The gap to the roofline here is due to its
+code.
 """
 
 import subprocess

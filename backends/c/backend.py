@@ -91,7 +91,7 @@ FAMILIES: dict[str, KernelFamily] = {
     **dict.fromkeys(FORMULAS, UPDATE),
     "blockwise_update": BLOCKWISE,
 }
-"""Kernel families by op; for a fusion, by its anchor's."""
+"""Kernel families by op; a fusion uses its anchor's op."""
 
 FUSION = FusionRules(
     epilogue=frozenset({"matmul", "conv2d", "conv2d_dx"}),
@@ -144,7 +144,7 @@ class CBackend:
     def with_less_scratch(self) -> "CBackend":
         """The same backend without Winograd's method, packed bytes and fused attention.
 
-        These need most scratch.
+        These need the most scratch.
         """
         bf16, pick = self.options.bf16, self.options.pick
         return CBackend(self.device, winograd=False, bf16=bf16, pick=pick, packed=False)
@@ -249,7 +249,7 @@ class CBackend:
 
 
 def _spaces(device: Device) -> tuple[MemorySpace, ...]:
-    """Return the memories of a device: frozen params lie in flash, if it has some."""
+    """Return the memories of a device: frozen params are in flash, if it has any."""
     if not device.flash_bytes:
         return (MemorySpace(size=device.memory_bytes),)
     return (

@@ -54,7 +54,7 @@ OWN_FLAGS = {
     DECODER: ("-Os", "-fwrapv", "-Wno-undef"),
     "pe_picture_fit": ("-ffp-contract=off",),  # as Pillow rounds
 }
-"""Further flags of some C files, by their names."""
+"""Extra flags of some C files, by file stem."""
 
 CPU_CHECKS = ("pe_cpu", "pe_runner_cpu")
 """C files that run where kernels cannot."""
@@ -71,7 +71,7 @@ FREESTANDING = (
     "-fno-asynchronous-unwind-tables",
     "-fno-stack-protector",
 )
-"""Further flags where there is no operating system."""
+"""Extra flags without an operating system."""
 
 COMPILER_BYTES = 1 << 29
 PARALLEL = max(1, min(detect_cores(), detect_memory() // COMPILER_BYTES))

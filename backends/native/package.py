@@ -51,7 +51,7 @@ MODULE_EXPORTS = (
 )
 """Functions that a WebAssembly module exports beside its program; none of them uses files."""
 CALLER_FLAG = "-fno-strict-aliasing"
-"""A session's memory is bytes to its caller and numbers of several types to its program."""
+"""The caller allocates a session's memory as bytes, which the program accesses as other types."""
 SHARED_OBJECTS = ("linux", "native")
 """Parts of target names whose shared libraries are called .so."""
 
@@ -220,7 +220,7 @@ def cmake_lists(
 
 
 def _android(name: str) -> list[str]:
-    """Return what links of Android's apps need: NDKs before r28 align to pages of 4 KB alone."""
+    """Return link options for Android apps: NDKs before r28 align to pages of 4 KB only."""
     return [
         "if(ANDROID)",
         f"  target_link_options({name} INTERFACE -Wl,-z,max-page-size=16384)",

@@ -1,7 +1,7 @@
 """A planned Program as C files: tables of params and entries, a function for each entry, kernels.
 
-program.c              tables, and one function an entry that calls its kernels in order
-    weights.c              of a device without files: its numbers
+    program.c              tables, and one function per entry, which calls its kernels in order
+    weights.c              for a device without files: the contents of params
     kernels_0.c ... 7.c    the kernels, each once, sharded by symbol hash, so that shards
                            compile in parallel and one new kernel recompiles one shard only
 
@@ -253,7 +253,7 @@ def program_tables(
 ) -> str:
     """Return the C tables of params and entries, and the pe_program.
 
-    With the name of a pe_accelerator, that runs the entries instead of functions.
+    If a pe_accelerator is named, it runs the entries instead of C functions.
     """
     threads = device.cpu.cores
     table = _listed(program, layout, device)

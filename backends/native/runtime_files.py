@@ -7,7 +7,7 @@ runner/   the program `pockengine-run`
 simd/     vectors, for kernels
 kernels/  templates of kernels
 bare/     headers of the C library that a freestanding compiler lacks
-gpu/      in an artifact for a GPU: what its backend adds
+gpu/      only in artifacts for a GPU: the sources of its backend
 """
 
 import shutil
@@ -20,30 +20,30 @@ BARE, GPU = "bare", "gpu"
 LIBRARY, FIRMWARE = (CORE, TRAIN, TEXT, SIMD), (CORE, SIMD)
 """Runtime folders that a program links: with an operating system, and without."""
 NODE_SCRIPT = RUNTIME / RUNNER / "wasi.mjs"
-"""What starts a WebAssembly program in Node; artifacts have it beside the program."""
+"""Node script that runs a WebAssembly program; artifacts include it beside the program."""
 MAIN = "main"
-"""The name of the C file in which the runner begins."""
+"""Stem of the C file with the runner's `main`."""
 
 
 def runtime_file(name: str) -> Path:
-    """Return a file of this package's runtime by its name, which only one of them has."""
+    """Return the path of a runtime file; names are unique across its folders."""
     (path,) = RUNTIME.glob(f"*/{name}")
     return path
 
 
 def runtime_folders(runtime: Path = RUNTIME, *, freestanding: bool = False) -> list[Path]:
-    """Return where a compiler looks for headers; those of the C library only if freestanding."""
+    """Return the include folders; those of the C library only if freestanding."""
     names = (CORE, TRAIN, TEXT, RUNNER, SIMD, GPU, *([BARE] if freestanding else []))
     return [runtime, *(runtime / name for name in names if (runtime / name).is_dir())]
 
 
 def runtime_sources(runtime: Path = RUNTIME, *, freestanding: bool = False) -> list[Path]:
-    """Return the C files that a program takes."""
+    """Return the C files of a program."""
     return sorted(runtime.glob(f"{CORE}/*.c" if freestanding else "*/*.c"))
 
 
 def is_runner(source: Path) -> bool:
-    """Whether a C file is of the runner alone: libraries have no `main`, and print nothing."""
+    """Whether a C file belongs to the runner only: libraries have no `main`, and print nothing."""
     return source.stem == MAIN or source.parent.name == RUNNER
 
 

@@ -53,16 +53,16 @@ class FitOptions:
     - The `schedule` ends at update `total`, by default that of the last step. A resumed training
       that names no `schedule` and no `total` keeps its own, or if its last step lies beyond,
       follows one that ends there.
-    - Arrays are shuffled by `seed` and epoch unless `shuffle` is False; `batch` is their number of
-      rows a step where the program takes a range. Batches come in the order of whoever made them. A
-      short last batch is dropped where the program takes none.
+    - Arrays are shuffled by `seed` and epoch unless `shuffle` is False; `batch` is the number
+      of rows per step if the program's batch size is variable. Batches that are passed as such keep
+      their order. A short last batch is dropped if the batch size is fixed.
     - `augment` flips and crops pictures by seed and epoch: `Augmentation(flip=True, crop=4)`.
-    - `validation` is judged after each epoch, by `metrics` too: `f(prediction, target)`, averaged
-      over rows, or objects with `update`, `compute` and `reset`; a dict names them.
+    - `validation` is evaluated after each epoch, also by `metrics`: `f(prediction, target)`,
+      averaged over rows, or objects with `update`, `compute` and `reset`; a dict names them.
     - `early_stopping` is a patience in epochs with the validation's loss, or an `EarlyStopping`.
     - `checkpoint` is a folder, written at each epoch's end, or `Checkpoints`. A loss that is not
-      finite raises TrainingDiverged, or rolls back to a checkpoint. Without one the weights that it
-      left are not finite either.
+      finite raises TrainingDiverged, or rolls back to a checkpoint. Without one the diverged
+      weights are lost.
     - `progress` is shown on terminals by default.
     """
 

@@ -215,7 +215,7 @@ class TrackioLog(Callback):
         self._log(epoch.step, _of_epoch(epoch))
 
     def on_end(self) -> None:
-        """End the run, when Trackio has stored what it was given."""
+        """Finish the run after Trackio has stored all metrics."""
         import trackio
 
         trackio.finish()

@@ -6,9 +6,8 @@
 Their gradients add dy where x was read: `take_dx` and `take_along_dx`, also known as scatter-add.
 `take_add` adds it to an existing sum, such as another gradient of the same table. `take_update` is
 a step of gradient descent that writes only the affected elements of x, `cache_update` gives them
-new contents. No data can make a kernel
-access memory out of bounds: a read at an index outside the axis is clamped, an addition there is
-dropped. Negative indices are not wrapped.
+new contents. No data can make a kernel access memory out of bounds: a read at an index outside the
+axis is clamped, an addition there is dropped. Negative indices are not wrapped.
 """
 
 from collections.abc import Mapping

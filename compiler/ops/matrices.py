@@ -4,7 +4,7 @@
     triangular_solve(a, b)  the x with a x = b, of a's lower or upper triangle; or aᵀ x = b
     solve(a, b)             the x with a x = b
     slogdet(a)              (..., 2): the determinant's sign, and log of its size
-    eigh(a)                 (..., 1 + n, n): eigenvalues, from the smallest on, above their vectors
+    eigh(a)                 (..., 1 + n, n): eigenvalues in ascending order, above their vectors
     svd(a)                  (..., 1 + m + n, min(m, n)): singular values, left and right vectors
 
 The last two pack several results into one, because gradients flow to an op's first result only.

@@ -1,6 +1,6 @@
 """Registry of ops: each op is defined once, by one call of `define`.
 
-infer   operand types, attrs -> result types (GraphError when they do not fit)
+    infer   operand types, attrs -> result types (GraphError when they do not fit)
     eval    operand arrays, attrs -> result arrays; the NumPy meaning, the oracle of every test
     formula node -> its first result by other ops, for higher derivatives
     vjp     operand name -> rule that builds the operand's cotangent from that of the first result

@@ -65,7 +65,7 @@ class _State:
         return min(left, above) * (max(left, above) / most) <= max(least, limit)
 
     def step(self, low: int, high: int, shift: complex) -> None:
-        """Make a QR step, from the last two small elements in sequence beside the diagonal on."""
+        """Make a QR step, starting at the last two consecutive small subdiagonal elements."""
         t, m = self.t, high + 1 - self.width
         v = self._start(m, shift)
         while m > low and not self._starts_at(m, v):
@@ -100,7 +100,7 @@ class _State:
         return _sum(self.t[m, m - 1]) * under <= EPSILON * _sum(v[0]) * around
 
     def shift(self, low: int, high: int, turn: int) -> complex:
-        """Return an eigenvalue of the last two rows; now and then another number."""
+        """Return an eigenvalue of the last two rows, and occasionally an exceptional shift."""
         t, last = self.t, slice(high - 1, high + 1)
         (a, b), (c, d) = t[last, last]
         exceptional = turn != 0 and turn % 10 == 0
@@ -124,7 +124,7 @@ class _State:
         return complex(d.real + (half - root if half > 0 else half + root))
 
     def split(self, k: int) -> None:
-        """Make two rows of a real matrix triangular, whose pair of eigenvalues stands alone."""
+        """Make two rows of a real matrix triangular, whose pair of eigenvalues is deflated."""
         (a, b), (c, d) = self.t[k : k + 2, k : k + 2].real
         half = (a - d) / 2
         square = half**2 + b * c

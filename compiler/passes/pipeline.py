@@ -49,7 +49,7 @@ from pockengine.compiler.passes.memory.tile_vocabulary import TileVocabulary
 from pockengine.compiler.target import OPTIONAL, Target
 
 UNLIMITED = 1 << 30
-"""The budget, in bytes, by which blocks are as large as without one."""
+"""A budget in bytes that does not limit the size of blocks."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
     n^2 = |W|^2 + 2 s sum((A^T W) B) + s^2 sum((A^T A B) B)
 
 n, the norm of W + s A B of each output, is a constant of the backward pass, as in PEFT. Its sums
-run over the rank: neither W + s A B nor A B exists as a whole.
+run over the rank: neither W + s A B nor A B is materialized.
 """
 
 from collections.abc import Mapping, Sequence

@@ -15,8 +15,8 @@ A rated answer has a label, true or false, or a reward, a number:
     {"prompt": "...", "completion": "...", "label": true}
     {"messages": [...], "reward": 0.5}
 
-A prompt to answer is a text, or messages of which the last is not an answer. What else its line has
-is for the function that rewards answers:
+A prompt to answer is a text, or messages of which the last is not an answer. Other fields of its
+line are passed to the function that rewards answers:
 
     {"prompt": "...", "solution": "..."}
 

@@ -13,7 +13,7 @@ from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
 SIDE = 32
-"""Rows and columns of a block: two tiles of 16 each way."""
+"""Rows and columns of a block: two tiles of 16 in each dimension."""
 
 STEPS = 32
 """Steps of a tile."""

@@ -7,10 +7,10 @@ from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ops.shape import slice_axis
 
 FEWEST = 256
-"""Columns of a block; fewer make slow products."""
+"""Minimum columns of a block; narrower products are slow."""
 
 MULTIPLE = 64
-"""Columns of a block are a multiple of it, as tiles of products and blocks of codes are."""
+"""Blocks are a multiple of this wide, as tiles of products and blocks of codes are."""
 
 
 def trained_values(graph: Graph, written: Set[str]) -> set[Value]:
@@ -71,7 +71,7 @@ def picked(g: Builder, product: Node, index: Value) -> Value:
 
 
 def even_blocks(columns: int, most: int) -> Iterator[range]:
-    """Return blocks of about equal size, of at most `most` columns but not of fewer than FEWEST."""
+    """Return blocks of about equal size, of at most `most` columns and at least FEWEST."""
     count = -(-columns // max(FEWEST, most))
     size = -(-columns // count // MULTIPLE) * MULTIPLE
     for begin in range(0, columns, size):

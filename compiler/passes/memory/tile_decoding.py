@@ -2,7 +2,7 @@
 
     x decode(W)  =  concat over blocks of columns: x decode(W[:, block])
 
-The decoded weight never exists whole. Each column is the same sum as before.
+The decoded weight is never materialized. Each column is the same sum as before.
 """
 
 from collections.abc import Set

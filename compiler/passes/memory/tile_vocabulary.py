@@ -1,4 +1,4 @@
-"""Cross entropy over blocks of classes: neither the logits nor the decoded head exist whole.
+"""Cross entropy over blocks of classes: neither logits nor decoded head are materialized.
 
     log sum exp(x W) = m + log sum over blocks b of exp(m_b - m) sum exp(x W_b - m_b)
     loss             = mean over rows of (log sum exp(x W) - x W[:, label])
@@ -36,7 +36,7 @@ from pockengine.compiler.passes.memory.columns import (
 class TileVocabulary(Pass):
     """Cut cross entropies and picked log softmaxes of frozen linear layers into blocks of classes.
 
-    `written` names the parameters that some entry updates: a head that trains is left whole.
+    `written` names the parameters that some entry updates: a trained head is not tiled.
     Requires: a forward graph. Leaves: the whole product as dead nodes.
     """
 
@@ -88,7 +88,7 @@ class _Logits:
 
     @classmethod
     def of(cls, value: Value, single: Set[Value], trained: Set[Value]) -> "_Logits | None":
-        """Return the logits, or None if they are of another form, or if anyone else reads them."""
+        """Return the logits, or None if they are of another form, or if they have other users."""
         product: Node | None = None
         pending = [value]
         while pending:
@@ -204,7 +204,7 @@ def _one_class(
 
 
 def _again(g: Builder, node: Node, operands: Sequence[Value], classes: int) -> Value:
-    """Repeat a node of the logits for some of the classes."""
+    """Clone a node of the logits for some of the classes."""
     attrs = dict(node.attrs)
     if "shape" in attrs:
         attrs["shape"] = (*attrs["shape"][:-1], classes)
