@@ -4,7 +4,7 @@ import ctypes
 from collections.abc import Iterator
 
 from pockengine.errors import FarmError
-from pockengine.farm.gpu.driver_device import DriverDevice
+from pockengine.farm.gpu.driver_device import DriverDevice, load_driver
 
 LIBRARIES = ("libOpenCL.so.1", "libOpenCL.so")
 GPU, ANY = 1 << 2, 0xFFFFFFFF
@@ -26,14 +26,10 @@ def first_device() -> DriverDevice:
 
 
 def _library() -> ctypes.CDLL:
-    for name in LIBRARIES:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    raise FarmError(
+    return load_driver(
+        LIBRARIES,
         "this machine has no OpenCL: install ocl-icd-libopencl1 or what your system calls it, "
-        "and a GPU's driver, or PoCL for a CPU"
+        "and a GPU's driver, or PoCL for a CPU",
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pockengine.errors import FarmError
-from pockengine.farm.gpu.driver_device import DriverDevice
+from pockengine.farm.gpu.driver_device import DriverDevice, load_driver
 
 LIBRARIES = ("libvulkan.so.1", "libvulkan.so")
 APPLICATION_INFO, INSTANCE_INFO = 0, 1
@@ -73,14 +73,10 @@ def first_device() -> DriverDevice:
 
 
 def _library() -> ctypes.CDLL:
-    for name in LIBRARIES:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    raise FarmError(
+    return load_driver(
+        LIBRARIES,
         "this machine has no Vulkan: install libvulkan1 or what your system calls it, and a GPU's "
-        "driver, or mesa-vulkan-drivers for a CPU"
+        "driver, or mesa-vulkan-drivers for a CPU",
     )
 
 
