@@ -1,8 +1,8 @@
 """An emulated board: QEMU boots it in seconds, SSH connects to it, and no state remains.
 
-The guest has no network except the loopback port of its SSH server. QEMU is
-killed when this process or the thread that started it ends, so start boards from a thread that
-lives as long as they do.
+The guest has no network except the loopback port of its SSH server. QEMU is killed when this
+process or the thread that started it ends, so start boards from a thread that lives as long as they
+do.
 """
 
 import shutil
