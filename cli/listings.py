@@ -52,7 +52,7 @@ def devices(as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    terminal = console()
-    width = max(map(len, found))
-    for name, description in found.items():
-        terminal.print(f"{name:{width}} {description}")
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for row in found.items():
+        table.add_row(*row)
+    console().print(table)

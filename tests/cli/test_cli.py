@@ -12,7 +12,7 @@ from pockengine import api
 from pockengine.cli.main import cli, main
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.text import parse_graph
-from pockengine.devices import known_devices
+from pockengine.devices import known_devices, load_device
 from pockengine.errors import FarmError
 
 
@@ -83,10 +83,15 @@ def test_batch_for_a_function_without_one_is_an_error(
     assert f"--batch {batch} has no effect" in str(result.exception)
 
 
-def test_devices_are_listed() -> None:
+@pytest.mark.parametrize("width", ["50", "200"])
+def test_devices_are_listed(width: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", width)
     lines = CliRunner().invoke(cli, ["devices"]).output.splitlines()
-    width = max(map(len, known_devices())) + 1
-    assert [line[:width].rstrip() for line in lines] == list(known_devices())
+    names = [line.split()[0] for line in lines if not line.startswith(" ")]
+    assert names == list(known_devices())
+    descriptions = " ".join(load_device(name).description for name in names)
+    column = max(map(len, names)) + 1
+    assert " ".join(line[column:] for line in lines).split() == descriptions.split()
 
 
 @pytest.mark.parametrize(
