@@ -107,9 +107,12 @@ def prepare(settings: Settings, prompts: Sequence[str] = ()) -> FineTuneInputs:
 
     `prompts` replace the questions of held-out examples.
     """
-    model = open_decoder(settings.model, settings.course.length)
     course = settings.course
+    model = open_decoder(settings.model, course.length)
     tokenizer = open_tokenizer(settings.model, model.vocabulary)
+    # A trace of the model takes seconds to minutes: mistakes in texts and options are found first.
+    training, held_out, parts = _ROWS[course.method.form](tokenizer, settings)
+    questions, drawn = _questions(tokenizer, prompts, parts), _prompts(settings, parts)
     graph = model.graph(course.batch, course.length)
     set_loss(graph, course.method)
     entries = _decoding(model, graph, settings)
@@ -117,17 +120,16 @@ def prepare(settings: Settings, prompts: Sequence[str] = ()) -> FineTuneInputs:
         del graph.outputs[LOGITS]
     else:
         predict_one_token(graph, course.batch, course.length)
-    training, held_out, parts = _ROWS[course.method.form](tokenizer, settings)
     return FineTuneInputs(
         model,
         tokenizer,
         graph,
         training=training,
         held_out=held_out,
-        questions=_questions(tokenizer, prompts, parts),
+        questions=questions,
         remarks=parts.remarks,
         entries=entries,
-        prompts=_prompts(settings, parts),
+        prompts=drawn,
     )
 
 

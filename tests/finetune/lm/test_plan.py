@@ -83,7 +83,7 @@ def test_layers_save_the_results_of_products(tmp_path: Path) -> None:
     hidden, inner, tokens, heads = 128, 512, 64, 4
     shape = {"hidden_size": hidden, "intermediate_size": inner, "num_key_value_heads": heads}
     arenas = []
-    for layers in (4, 12):
+    for layers in (2, 6):
         model = llama(**shape, num_hidden_layers=layers, tie_word_embeddings=True)
         folder = save(tmp_path / str(layers), model)
         requested = [CompileOptions(optimizer=AdamW())]
@@ -91,7 +91,7 @@ def test_layers_save_the_results_of_products(tmp_path: Path) -> None:
         arenas.append(plan.arena_bytes)
     saved = 4 * tokens * (2 * inner + (2 + 4) * hidden + 2 * heads)
     small = 4 * 2 * tokens + 1024  # the scales of two norms, and alignment
-    assert abs((arenas[1] - arenas[0]) // 8 - saved) <= small
+    assert abs((arenas[1] - arenas[0]) // 4 - saved) <= small
 
 
 @pytest.mark.parametrize("backend", ["c", "cuda"])

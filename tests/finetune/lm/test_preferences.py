@@ -300,26 +300,24 @@ def test_distillation_matches_pytorch(
             assert ours == pytest.approx(float(loss.detach()), rel=2e-4)
 
 
-def _with_infinity(folder: Path) -> dict[str, np.ndarray]:
-    """Return all logits of every row, with one that is not finite."""
+def _logits(folder: Path, width: int = WORDS) -> dict[str, np.ndarray]:
+    """Return logits of every row."""
     words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     lengths = [len(words(row["prompt"] + row["completion"])["input_ids"]) + 1 for row in RATED]
-    logits = {
-        f"logits.{n}": np.zeros((size, WORDS), np.float32) for n, size in enumerate(lengths, 1)
-    }
-    logits["logits.2"][3, 5] = np.inf
-    return logits
+    return {f"logits.{n}": np.zeros((size, width), np.float32) for n, size in enumerate(lengths, 1)}
 
 
 def test_logits_for_other_texts_are_refused(folder: Path, rated: Path, tmp_path: Path) -> None:
     place, method = tmp_path / "t.safetensors", "--method=distill"
     with pytest.raises(FinetuneError, match="do not go together"):
         run(folder, rated, tmp_path / "out", method)
+    infinite = _logits(folder)
+    infinite["logits.2"][3, 5] = np.inf
     for tensors, fact in (
-        ({"logits.1": np.zeros((3, 4), np.float32)}, "4 logits per token and no indices"),
+        (_logits(folder, 4), "4 logits per token and no indices"),
         ({"logits.1": np.zeros((3, WORDS), np.float32)}, r"logits\.\d must be .*same texts"),
         ({"a": np.zeros(3, np.float32)}, r"store tensors logits\.LINE"),
-        (_with_infinity(folder), r"t\.safetensors: logits\.2 has numbers .* not finite in row 3"),
+        (infinite, r"t\.safetensors: logits\.2 has numbers .* not finite in row 3"),
     ):
         save_numpy(tensors, place)
         course = TrainingSettings(LENGTH, method=Method("distill", teacher=place))
