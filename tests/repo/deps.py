@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pockengine import _PLACES as PUBLIC
 from pockengine.tests.repo.targets import Target, targets
-from pockengine.tests.repo.tree import ROOT, files, read
+from pockengine.tests.repo.tree import ROOT, files, nodes
 
 FILE = Path("build_defs/deps.bzl")
 COMMAND = "python -m pockengine.tests.repo.deps"
@@ -53,26 +53,29 @@ def imported(source: str) -> frozenset[str]:
     Imports for type checkers only do not count, nor does an __init__.py beside an imported module:
     without it a folder is a namespace package.
     """
-    names = set(_imports(ast.parse(read(Path(source)))))
+    tree = nodes(Path(source))
+    checked = [x for x in tree if isinstance(x, ast.If) and _name(x.test) == "TYPE_CHECKING"]
+    skipped = {id(part) for node in checked for part in ast.walk(node)}
+    names = {name for node in tree if id(node) not in skipped for name in _imports(node)}
     return frozenset(modules().get(name, name.partition(".")[0]) for name in names)
 
 
 def _imports(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
-        return
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
         yield from (*names, *(name.partition(".")[0] for name in names))
-    if isinstance(node, ast.ImportFrom) and node.module is not None:
+    elif isinstance(node, ast.ImportFrom) and node.module is not None:
         names = [f"{node.module}.{alias.name}" for alias in node.names]
         yield from [name if name in modules() else node.module for name in names]
         if node.module == "pockengine":
             yield from (PUBLIC.get(alias.name, "") for alias in node.names)
         yield node.module.partition(".")[0]  # importing pockengine.x imports pockengine
-    if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "pockengine":
+    elif isinstance(node, ast.Attribute) and _name(node.value) == "pockengine":
         yield PUBLIC.get(node.attr, "")  # pockengine.compile is loaded on access
-    for child in ast.iter_child_nodes(node):
-        yield from _imports(child)
+
+
+def _name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -86,21 +86,27 @@ def _run(path: Path, names: Mapping[str, Any]) -> dict[str, Any]:
 
 def _glob(folder: str, include: Sequence[str], exclude: Sequence[str]) -> Iterator[str]:
     """Yield files as Bazel's glob does: it does not enter other packages."""
-    inner = [p for p in _packages() if p != folder and PurePosixPath(p).is_relative_to(folder)]
+    included, excluded = _pattern(include), _pattern(exclude)
+    for name in _sources()[folder]:
+        if included.fullmatch(name) and not excluded.fullmatch(name):
+            yield name
+
+
+@functools.cache
+def _sources() -> dict[str, list[str]]:
+    """Return the modules of each package, relative to it."""
+    found: dict[str, list[str]] = {package: [] for package in _packages()}
     for path in files("*.py"):
-        if path.is_relative_to(folder) and not any(path.is_relative_to(other) for other in inner):
-            name = str(path.relative_to(folder))
-            if _matches(name, include) and not _matches(name, exclude):
-                yield name
+        package = next(parent for parent in path.parents if str(parent) in found)
+        found[str(package)].append(str(path.relative_to(package)))
+    return found
 
 
-def _matches(name: str, globs: Sequence[str]) -> bool:
+def _pattern(globs: Sequence[str]) -> re.Pattern[str]:
     meanings = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
-    for glob in globs:
-        parts = re.split(r"(\*\*/|\*\*|\*)", glob)
-        if re.fullmatch("".join(meanings.get(part, re.escape(part)) for part in parts), name):
-            return True
-    return False
+    parts = (re.split(r"(\*\*/|\*\*|\*)", glob) for glob in globs)
+    each = ("".join(meanings.get(part, re.escape(part)) for part in glob) for glob in parts)
+    return re.compile("|".join(f"(?:{one})" for one in each) or "(?!)")
 
 
 def _absolute(package: str, label: str) -> str:

@@ -7,10 +7,10 @@ classes.
 
 import ast
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pockengine.tests.repo.tree import files, read
+from pockengine.tests.repo.tree import files, nodes, read
 
 FRAMEWORKS = set(
     [
@@ -56,10 +56,10 @@ def dotted(node: ast.AST) -> list[str]:
     return [node.id] if isinstance(node, ast.Name) else [""]
 
 
-def imported(tree: ast.AST) -> dict[str, str]:
+def imported(tree: Sequence[ast.AST]) -> dict[str, str]:
     """Return a file's names of frameworks' modules and members."""
     known = {}
-    for node in ast.walk(tree):
+    for node in tree:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 name = alias.name if alias.asname else alias.name.split(".")[0]
@@ -70,11 +70,11 @@ def imported(tree: ast.AST) -> dict[str, str]:
     return {key: name for key, name in known.items() if name.split(".")[0] in FRAMEWORKS}
 
 
-def used(tree: ast.AST) -> Iterator[str]:
+def used(tree: Sequence[ast.AST]) -> Iterator[str]:
     """Yield each private name of a framework that a file imports, or reads from an import."""
     known = imported(tree)
     names = list(known.values())
-    for node in ast.walk(tree):
+    for node in tree:
         if isinstance(node, ast.Attribute):
             first, *rest = dotted(node)
             if first in known:
@@ -84,15 +84,15 @@ def used(tree: ast.AST) -> Iterator[str]:
             yield name
 
 
-def attributes(tree: ast.AST) -> Iterator[str]:
+def attributes(tree: Sequence[ast.AST]) -> Iterator[str]:
     """Yield the private attributes that a file reads or writes of objects other than its own."""
     known = {"cls", "self", *imported(tree)} | {
         alias.asname or alias.name.split(".")[0]
-        for node in ast.walk(tree)
+        for node in tree
         if isinstance(node, ast.Import)
         for alias in node.names
     }
-    for node in ast.walk(tree):
+    for node in tree:
         if isinstance(node, ast.Attribute) and private(node.attr):
             if dotted(node)[0] not in known:
                 yield node.attr
@@ -102,9 +102,9 @@ def attributes(tree: ast.AST) -> Iterator[str]:
                 yield str(name.value)
 
 
-def defined(tree: ast.AST) -> Iterator[str]:
+def defined(tree: Sequence[ast.AST]) -> Iterator[str]:
     """Yield the names of a file's own classes: methods, fields, and attributes set on self."""
-    for node in ast.walk(tree):
+    for node in tree:
         for part in node.body if isinstance(node, ast.ClassDef) else ():
             if isinstance(part, ast.FunctionDef):
                 yield part.name
@@ -123,9 +123,9 @@ def ends(names: set[str]) -> set[str]:
     return {name for name in names if not any(one.startswith(f"{name}.") for one in names)}
 
 
-def sources() -> list[ast.AST]:
-    paths = (path for path in files("*.py") if path.parts[0] not in {"build_defs", "tests"})
-    return [ast.parse(read(path)) for path in paths]
+def sources() -> list[Sequence[ast.AST]]:
+    outside = {"build_defs", "tests"}
+    return [nodes(path) for path in files("*.py") if path.parts[0] not in outside]
 
 
 def found() -> dict[str, set[str]]:
@@ -151,4 +151,4 @@ def test_each_private_name_is_reviewed() -> None:
 def test_attributes_of_objects_are_found() -> None:
     text = "import torch\nmodule.part._modules\ngetattr(f(), '_fields')\nself._own\ntorch._C"
 
-    assert set(attributes(ast.parse(text))) == {"_modules", "_fields"}
+    assert set(attributes([*ast.walk(ast.parse(text))])) == {"_modules", "_fields"}

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from pockengine.tests.repo.deps import FILE as GENERATED
-from pockengine.tests.repo.tree import files, read
+from pockengine.tests.repo.tree import files, nodes, read
 
 FILE_LINES = 400
 FUNCTION_LINES = 40
@@ -41,16 +41,16 @@ THIS_FILE = Path("tests/repo/test_style.py")
 
 
 @cache
-def nodes(path: Path) -> tuple[list[ast.AST], list[ast.AST], list[ast.AST]]:
-    """Return a file's functions, imports, calls and classes; parsed once for all checks."""
-    found = list(ast.walk(ast.parse(read(path))))
+def syntax(path: Path) -> tuple[list[ast.AST], list[ast.AST], list[ast.AST]]:
+    """Return a file's functions, imports, calls and classes."""
+    found = nodes(path)
     functions = [x for x in found if isinstance(x, ast.FunctionDef | ast.AsyncFunctionDef)]
     calls = [x for x in found if isinstance(x, ast.Call | ast.ClassDef)]
     return [*functions], [x for x in found if isinstance(x, ast.Import | ast.ImportFrom)], [*calls]
 
 
 def python_functions(path: Path) -> Iterator[tuple[str, int]]:
-    for node in nodes(path)[0]:
+    for node in syntax(path)[0]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             yield f"{path}:{node.lineno} {node.name}", node.end_lineno - node.lineno + 1
@@ -80,11 +80,11 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def by_position(path: Path) -> Iterator[tuple[str, float]]:
     """Yield a file's functions and classes, and the number of positional arguments of each."""
-    for node in nodes(path)[0]:
+    for node in syntax(path)[0]:
         assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         count = len(node.args.posonlyargs) + len(node.args.args)
         yield node.name, math.inf if node.args.vararg else count
-    for node in nodes(path)[2]:
+    for node in syntax(path)[2]:
         if isinstance(node, ast.ClassDef):
             yield node.name, PARAMETERS + sum(isinstance(each, ast.AnnAssign) for each in node.body)
 
@@ -112,7 +112,7 @@ def framework_replacements() -> set[str]:
         each
         for path in files("*.py")
         if path.parts[0] == "frontends" and f"import {path.parts[1]}" in read(path)
-        for each in ast.walk(ast.parse(read(path)))
+        for each in nodes(path)
         if isinstance(each, ast.Dict)
     ]
     return {
@@ -126,7 +126,7 @@ def framework_replacements() -> set[str]:
 
 
 def imports(path: Path) -> Iterator[str]:
-    for node in nodes(path)[1]:
+    for node in syntax(path)[1]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -173,7 +173,7 @@ def test_functions_take_few_parameters() -> None:
     found = {
         f"{path}:{function.lineno} {function.name}": count
         for path in files("*.py")
-        for function in nodes(path)[0]
+        for function in syntax(path)[0]
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         and f"pockengine.{'.'.join(path.with_suffix('').parts)}.{function.name}" not in public
         and not any(isinstance(each, ast.Call) for each in function.decorator_list)
@@ -194,7 +194,7 @@ def test_calls_pass_few_positional_arguments() -> None:
         f"{path}:{call.lineno} {called(call)}": count
         for path in files("*.py")
         if path.parts[0] not in OUTSIDE
-        for call in nodes(path)[2]
+        for call in syntax(path)[2]
         if isinstance(call, ast.Call)
         if POSITIONAL < (count := arguments(call)) <= takes.get(called(call), 0) < math.inf
         if not any(foreign(name, ast.unparse(call.func)) for name in imports(path))

@@ -1,5 +1,6 @@
 """The repository's files for the checks: the packages listed in build_defs/deps.bzl."""
 
+import ast
 import functools
 from pathlib import Path
 
@@ -19,3 +20,9 @@ def files(*patterns: str) -> tuple[Path, ...]:
 def read(path: Path) -> str:
     """Return a file's text."""
     return (ROOT / path).read_text(encoding="utf-8")
+
+
+@functools.cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Return all nodes of a Python file, parsed once for all checks."""
+    return tuple(ast.walk(ast.parse(read(path))))
