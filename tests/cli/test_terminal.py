@@ -3,8 +3,9 @@
 import io
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from rich.table import Table
 
 from pockengine.cli.main import cli
 from pockengine.farm.cli import base, boards, results
+from pockengine.finetune.lm.plan import LmMemory, plans
 from pockengine.terminal import PlainConsole
 from pockengine.tests.farm.helpers import record
 from pockengine.tests.repo.tree import ROOT, files
@@ -102,7 +104,21 @@ def stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
 
 
-@pytest.mark.usefixtures("stored")
+@pytest.fixture(scope="module")
+def planned() -> Iterator[None]:
+    """Plan the decoder, which takes seconds, once for all widths."""
+    found: list[LmMemory] = []
+
+    def plans_once(*arguments: Any) -> list[LmMemory]:
+        found.extend(() if found else plans(*arguments))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pockengine.cli.plan_lm.plans", plans_once)
+        yield
+
+
+@pytest.mark.usefixtures("planned", "stored")
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda words: words[0])
 def test_output_fits_without_cuts_and_colours(
@@ -121,10 +137,18 @@ def test_output_fits_without_cuts_and_colours(
 
 
 def test_the_plan_of_a_decoder_is_one_table_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = (4_400_193_536, 8_800_387_072, 526_336, 3_456_789_012)
+    names = {"frozen_weights": "f32", "saved_activations": "f32", "states": "f32"}
+    names |= {"scheme": "full", "trained_weights": "f32"}
+    fields = ("trained_bytes", "states_bytes", "frozen_bytes", "arena_bytes")
+    bytes_of = dict(zip(fields, sizes, strict=True))
+    plan = LmMemory(**names, trained=1_100_048_384, **bytes_of, orin_ms=98_765.4)
+    monkeypatch.setattr("pockengine.cli.plan_lm.plans", lambda *_: [plan])
     monkeypatch.setenv("COLUMNS", "80")
-    result = CliRunner().invoke(cli, ["plan-lm", "tinyllama-1.1b", "--scheme", "full"])
+    result = CliRunner().invoke(cli, ["plan-lm", "llama-110m", "--scheme", "full"])
     lines = result.stdout.splitlines()
     assert sum(line.split()[:1] == ["full"] for line in lines) == 1, result.output
+    assert max(map(len, lines)) <= 80
 
 
 def test_a_terminal_without_colour_support_has_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
