@@ -360,7 +360,7 @@ DEPS = {
         "test_java": ["//:root", "//backends", "//backends/native", "//devices", "//tests/backends/c:programs", "@pypi//numpy", "@pypi//safetensors"],
     },
     "tests/cli": {
-        "remaining": ["//:api", "//:errors", "//:extras", "//:root", "//:terminal", "//backends/c", "//backends/native", "//cli:export", "//cli:lib", "//compiler:backward", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//devices", "//farm/boards", "//farm/cli:base", "//farm/cli:lib", "//farm/transports", "//models:find", "//tests/farm:helpers", "//tests/repo", "@pypi//click", "@pypi//numpy", "@pypi//pillow", "@pypi//rich", "@pypi//safetensors"],
+        "remaining": ["//:api", "//:errors", "//:extras", "//:root", "//:terminal", "//backends/c", "//backends/native", "//cli:export", "//cli:lib", "//compiler:backward", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//devices", "//farm/boards", "//farm/cli:base", "//farm/cli:lib", "//farm/transports", "//finetune/lm", "//models:find", "//tests/farm:helpers", "//tests/repo", "@pypi//click", "@pypi//numpy", "@pypi//pillow", "@pypi//rich", "@pypi//safetensors"],
         "test_cli": ["//:api", "//:errors", "//:root", "//cli:lib", "//compiler:ir", "//devices", "@pypi//click", "@pypi//numpy"],
         "test_compile_time": ["//:root", "//cli:lib", "//farm/results", "@pypi//click"],
         "test_export_onnx": ["//:api", "//:root", "//cli:export", "@pypi//click", "@pypi//numpy"],
