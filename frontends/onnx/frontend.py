@@ -67,9 +67,14 @@ def _imported(model: Any, inputs: Any, loss: Any, *, integers: bool) -> Graph:
 
 
 def _named(source: ChosenModel, inputs: Any) -> Arrays:
-    """Return example inputs by name: those in order are of the inputs that are no constants."""
+    """Return example inputs by name: those in order are of the inputs that are no constants.
+
+    An array alone is the example of the first one.
+    """
     if isinstance(inputs, Mapping):
         return inputs
+    if hasattr(inputs, "shape"):
+        inputs = (inputs,)
     names = [name for name in input_names(source.model) if name not in source.constants]
     if len(inputs) > len(names):  # constants are among them
         names = input_names(source.model)

@@ -150,9 +150,7 @@ class _Importer(GraphWalker):
         chosen = self.choices.shapes.get(value.name)
         if chosen is None:
             if None in sizes or not declared.HasField("shape"):
-                raise Unsupported(
-                    f"a shape that is not fixed; say shapes={{{value.name!r}: (...)}}"
-                )
+                raise Unsupported("a shape that is not fixed; give an example of this input")
             chosen = [size for size in sizes if size is not None]
         fits = not declared.HasField("shape") or (
             len(chosen) == len(sizes)

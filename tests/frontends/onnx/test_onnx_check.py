@@ -7,6 +7,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 import pockengine
 from pockengine.errors import CheckError, CompileError
 from pockengine.frontends.onnx.ops.registry import RULES
+from pockengine.frontends.registry import find_source
 
 
 def small() -> tuple[ModelProto, tuple[np.ndarray]]:
@@ -28,6 +29,16 @@ def small() -> tuple[ModelProto, tuple[np.ndarray]]:
 def test_a_correct_step_passes(loss: str) -> None:
     model, inputs = small()
     pockengine.compile(model, inputs, loss=loss, check=True)
+
+
+def test_an_array_alone_is_the_example_of_the_first_input() -> None:
+    model, (x,) = small()
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "rows"
+
+    source = find_source(model, x)
+
+    for graph in (source.graph("mse"), find_source(model, (x,)).graph("mse")):
+        assert graph.inputs[0].type.shape == (4, 3)
 
 
 def test_a_single_scalar_output_is_the_loss() -> None:
