@@ -11,7 +11,7 @@ from rich.table import Table
 from safetensors.numpy import save_file
 
 from pockengine.backends.training.pictures import Pictures
-from pockengine.cli.options import console, json_option, print_json
+from pockengine.cli.options import OutputFile, console, json_option, print_json
 from pockengine.cli.rows import (
     Read,
     checkpoint_option,
@@ -56,9 +56,7 @@ def evaluate(
 @click.argument("artifact", type=click.Path(path_type=Path))
 @data_options
 @checkpoint_option
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="Output file, safetensors."
-)
+@click.option("--out", required=True, type=OutputFile(), help="Output file, safetensors.")
 @threads_option
 @json_option
 def predict(
@@ -71,6 +69,8 @@ def predict(
     as_json: bool,
 ) -> None:
     """Write ARTIFACT's outputs, a row [N, ...] for each row of the data."""
+    if out.suffix in {".npy", ".npz"}:
+        raise click.UsageError(f"predict writes safetensors; name a file of it, not {out.name}")
     rows, loaded = read(files), load(artifact)
     load_weights(loaded, checkpoint)
     entry = loaded.artifact.entries.get("predict")

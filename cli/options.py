@@ -1,6 +1,7 @@
 """Arguments and options shared by several commands."""
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -19,6 +20,23 @@ from pockengine.models.find import Found, find_model
 from pockengine.terminal import PlainConsole
 
 Command = Callable[..., None]
+
+
+class OutputFile(click.Path):
+    """A file to write after the work; its folder is created before."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the path; a usage error names a folder that cannot be created."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self.fail(f"the folder {path.parent} cannot be created: {error.strerror}", param, ctx)
+        return path
+
 
 ROWS = "Rows per batch; default: MODEL's own, else {}."
 OPEN = "Sizes of an input that MODEL's file leaves open."
@@ -78,7 +96,7 @@ def file_choices(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[s
 loss_option = click.option("--loss", help=LOSS)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, not tables.")
 records_option = click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), help="Append records to this file."
+    "--json", "json_file", type=OutputFile(), help="Append records to this file."
 )
 
 

@@ -76,6 +76,8 @@ def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _read(files: Sequence[str], mean: Sequence[float], std: Sequence[float]) -> Rows | Pictures:
     if len(files) == 1 and _holds_pictures(Path(files[0])):
         return Pictures(files[0], mean, std)
+    if (*mean, *std) != (0, 1):
+        raise click.UsageError("--mean and --std are for folders of pictures; leave them out")
     return read_rows(files)
 
 

@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 
 from pockengine.cli.option_fields import device_option, field_option
-from pockengine.cli.options import ModelChoice, model_argument
+from pockengine.cli.options import ModelChoice, OutputFile, model_argument
 from pockengine.cli.quantize import quantize_options
 from pockengine.cli.subject import (
     DECODER_OPTIMIZER,
@@ -111,9 +111,7 @@ class SearchOptions:
 @click.option("--evaluations", default=EVALUATIONS, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--control", is_flag=True, help="Also run a random search, for comparison.")
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="File of the scheme, TOML."
-)
+@click.option("--out", required=True, type=OutputFile(), help="File of the scheme, TOML.")
 @click.option("--weights", type=click.Path(path_type=Path), help="As in sensitivity.")
 @click.option("--classes", type=click.IntRange(2), help="As in sensitivity.")
 @field_option("optimizer", None, f"{OPTIMIZER}; {DECODER_OPTIMIZER} for a decoder")

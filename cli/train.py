@@ -13,7 +13,7 @@ from pockengine.backends.training.history import LEGEND, History
 from pockengine.backends.training.options import FitOptions
 from pockengine.cli.duty import duty_options
 from pockengine.cli.option_fields import fit_options
-from pockengine.cli.options import console, json_option, print_json
+from pockengine.cli.options import OutputFile, console, json_option, print_json
 from pockengine.cli.rows import (
     Read,
     data_options,
@@ -22,6 +22,8 @@ from pockengine.cli.rows import (
     threads_option,
 )
 from pockengine.loaded import load
+
+KEEP, ON_NAN = 2, "stop"
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,19 @@ class TrainingFiles:
     every: int | None
     keep: int
     on_nan: str
+
+    def checked(self, resume: bool) -> "TrainingFiles":
+        """Return self; a usage error names options of checkpoints without their folder."""
+        given = {
+            "--resume": resume,
+            "--save-every": self.every is not None,
+            "--keep": self.keep != KEEP,
+            "--on-nan": self.on_nan != ON_NAN,
+        }
+        if self.folder is None and any(given.values()):
+            names = ", ".join(name for name, used in given.items() if used)
+            raise click.UsageError(f"{names} without --checkpoint; give the folder of checkpoints")
+        return self
 
     def checkpoints(self) -> Checkpoints | None:
         """Return the Checkpoints for `fit`."""
@@ -62,15 +77,15 @@ class TrainingFiles:
 @click.option("--save-every", "every", type=click.IntRange(1), help="Steps; default: an epoch.")
 @click.option(
     "--keep",
-    default=2,
+    default=KEEP,
     show_default=True,
     type=click.IntRange(1),
     help="Number of checkpoints to keep.",
 )
 @click.option(
-    "--on-nan", default="stop", show_default=True, type=click.Choice(["stop", "rollback"])
+    "--on-nan", default=ON_NAN, show_default=True, type=click.Choice(["stop", "rollback"])
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Write the weights, as export does.")
+@click.option("--out", type=OutputFile(), help="Write the weights, as export does.")
 @duty_options
 @threads_option
 @json_option
@@ -97,8 +112,9 @@ def train(
     A kill at any moment leaves complete checkpoints, from which --resume continues bit for bit.
     """
     if (course.epochs is None) == (course.steps is None):
-        raise click.UsageError("say where the training ends: --epochs, or --steps")
-    loaded, places = load(artifact), TrainingFiles(folder, every, keep, on_nan)
+        raise click.UsageError("give --epochs or --steps, and not both")
+    places = TrainingFiles(folder, every, keep, on_nan).checked(course.resume)
+    loaded = load(artifact)
     history = loaded.fit(
         read(files),
         options=course,

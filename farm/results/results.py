@@ -360,7 +360,8 @@ def _add_samples(connection: sql.Connection) -> None:
 
 
 def write_lines(records: Iterable[Record], path: Path) -> None:
-    """Append records to a file of JSON lines."""
+    """Append records to a file of JSON lines; its folder is created."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     lines = "".join(record.to_json() + "\n" for record in records)
     with path.open("ab", buffering=0) as stream:  # one write: other writers' lines stay whole
         stream.write(lines.encode())

@@ -45,7 +45,7 @@ def call(name: str, data: Path, *options: str, rows: str = "rows.safetensors") -
 
 
 def test_train_evaluate_and_predict(data: Path, tmp_path: Path) -> None:
-    saved, out = str(tmp_path / "run"), tmp_path / "weights"
+    saved, out = str(tmp_path / "run"), tmp_path / "tuned" / "weights"
     validation = ("--validation", str(data / "rows.safetensors"), "--metric", "accuracy")
     options = ("--epochs", "12", "--lr", "0.01", "--checkpoint", saved, "--out", str(out))
 
@@ -116,7 +116,30 @@ def test_training_with_pauses_has_equal_results(data: Path, tmp_path: Path) -> N
 
 def test_training_needs_either_epochs_or_steps(data: Path) -> None:
     for options in ((), ("--epochs", "1", "--steps", "1")):
-        assert "--epochs, or --steps" in call("train", data, "--lr", "0.1", *options).output
+        assert "--epochs or --steps" in call("train", data, "--lr", "0.1", *options).output
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("train", ("--resume",), "--resume without --checkpoint"),
+        ("train", ("--save-every", "5", "--on-nan", "rollback"), "--save-every, --on-nan without"),
+        ("train", ("--mean", "0.5"), "--mean and --std are for folders of pictures"),
+        ("train", ("--out", "rows/weights"), "the folder rows cannot be created"),
+        ("predict", ("--out", "rows.npz"), "predict writes safetensors"),
+    ],
+)
+def test_unusable_options_are_reported_before_any_work(
+    data: Path, name: str, options: tuple[str, ...], message: str
+) -> None:
+    Path("rows").touch()
+    course = ("--steps", "1", "--lr", "0.1") if name == "train" else ()
+
+    result = call(name, data, *course, *options)
+
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+    assert "epoch 1" not in result.output
 
 
 def test_rows_may_be_split_over_several_files(data: Path) -> None:
