@@ -196,7 +196,8 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     try:
         if not path.is_file():
-            raise ArtifactError(f"{folder} is no artifact: it has no {MANIFEST}")
+            fact = f"it has no {MANIFEST}" if folder.is_dir() else "there is no such folder"
+            raise ArtifactError(f"{folder} is no artifact: {fact}; compile a model to one")
         text = path.read_text(encoding="utf-8")
         table = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
     except (OSError, ValueError, RecursionError) as error:

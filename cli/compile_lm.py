@@ -6,13 +6,13 @@ import click
 
 from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import console, json_option, print_json
-from pockengine.cli.texts import LENGTH
+from pockengine.cli.texts import LENGTH, ModelFolder
 from pockengine.finetune.lm.device import ARTIFACT, TABLE, compile_for_device
 from pockengine.options import CompileOptions
 
 
 @click.command("compile-lm")
-@click.argument("model", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("model", type=ModelFolder())
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to write.")
 @click.option(
     "--max-length",

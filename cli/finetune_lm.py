@@ -18,7 +18,7 @@ from pockengine.cli.options import (
 )
 from pockengine.cli.rows import threads_option
 from pockengine.cli.steps import Steps
-from pockengine.cli.texts import LENGTH, RowForm, row_options
+from pockengine.cli.texts import LENGTH, ModelFolder, RowForm, row_options
 from pockengine.compiler.optim import LoraPlus
 from pockengine.finetune.lm.judging import RewardScore
 from pockengine.finetune.lm.methods import METHODS, SFT, Drawing, Method
@@ -42,13 +42,12 @@ REWARDS = (
     "mean reward: of the answers drawn in the epoch, each before its own step; held-out "
     "reward: the mean over the likeliest answers to held-out prompts"
 )
-FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 TEXTS = click.Path(path_type=Path, exists=True)
 
 
 @click.command("finetune-lm")
-@click.argument("model", type=FOLDER)
+@click.argument("model", type=ModelFolder())
 @click.option(
     "--data",
     required=True,

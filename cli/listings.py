@@ -8,10 +8,12 @@ from pockengine.cli.options import console, json_option, print_json
 from pockengine.devices import known_devices, load_device
 from pockengine.models.registry import FAMILIES, ModelFamily
 
-FORMS = """\
-MODEL may also be package.module:function, which returns (module, example_inputs) and is found in
-the current folder too; a file of ONNX (.onnx), Keras (.keras, .h5) or TFLite (.tflite); the folder
-of a SavedModel; or that of a Hugging Face model with its weights as safetensors."""
+FORMS = (
+    "MODEL may also be package.module:function, which returns (module, example_inputs) and is "
+    "found in the current folder too; a file of ONNX (.onnx), Keras (.keras, .h5) or TFLite "
+    "(.tflite); the folder of a SavedModel; or that of a Hugging Face model with its weights as "
+    "safetensors."
+)
 
 
 @click.command()

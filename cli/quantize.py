@@ -58,6 +58,13 @@ _OPTIONS = (
         help="Optimizers update real weights, or the integers; default: real weights.",
     ),
 )
+_NAMES = {
+    "method": "--quantize-method",
+    "share": "--quantize-share",
+    "gradients": "--quantize-gradients",
+    "inputs": "--quantize-input",
+    "qas": "--qas or --no-qas",
+}
 
 
 def quantize_options(command: Command) -> Command:
@@ -65,8 +72,7 @@ def quantize_options(command: Command) -> Command:
 
     @wraps(command)
     def wrapped(*args: Any, **others: Any) -> Any:
-        names = ("method", "share", "gradients", "inputs", "qas")
-        chosen = {name: others.pop(name) for name in names}
+        chosen = {name: others.pop(name) for name in _NAMES}
         settings = {name: value for name, value in chosen.items() if value not in (None, ())}
         return command(*args, quantize=_int8(others.pop("samples"), settings), **others)
 
@@ -80,17 +86,17 @@ def _int8(samples: Sequence[str], settings: dict[str, Any]) -> Int8 | None:
 
     if not samples:
         if settings:
-            raise click.UsageError(
-                f"{', '.join(settings)} of int8 without --quantize; give the rows that ranges are "
-                "found on"
-            )
+            names = ", ".join(_NAMES[name] for name in settings)
+            raise click.UsageError(f"{names} without --quantize; give the rows that set the ranges")
         return None
     if OWN not in samples:
         return Int8(read_rows(samples), **settings)
-    ranges = [name for name in ("method", "share", "inputs") if name in settings]
+    ranges = [_NAMES[name] for name in ("method", "share", "inputs") if name in settings]
     if len(samples) > 1 or ranges:
         what = ", ".join(ranges) or "rows"
-        raise click.UsageError(f"--quantize {OWN} takes the ranges of MODEL's file; leave {what}")
+        raise click.UsageError(
+            f"--quantize {OWN} takes the ranges of MODEL's file; leave out {what}"
+        )
     return Int8(**settings)
 
 

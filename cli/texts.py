@@ -1,5 +1,6 @@
 """Texts for `finetune-lm`, `sensitivity` and `search`, and the decoders that train on them."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -28,6 +29,25 @@ class RowForm:
     length: int | None = None
     truncate: bool = False
     together: bool = True
+
+
+class ModelFolder(click.Path):
+    """A folder of a transformers model; a usage error says how to get one."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the path of an existing folder."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not path.exists():
+            self.fail(
+                f"there is no folder {path}; give one that save_pretrained has written. A model of "
+                "the Hugging Face Hub is downloaded by `hf download NAME --local-dir FOLDER`.",
+                param,
+                ctx,
+            )
+        return path
 
 
 def data_option(required: bool, words: str) -> Callable[[Command], Command]:

@@ -227,9 +227,10 @@ def parse_model(name: str, others: str = "") -> ModelName:
     """
     family = next((family for family in FAMILIES if f"{name}-".startswith(f"{family}-")), None)
     if family is None:
+        part = name.split("-")[0]
+        whole = "" if part == name else f" in {name!r}"
         raise ImportModelError(
-            f"unknown model {name.split('-')[0]!r} in {name!r}; known: {', '.join(FAMILIES)}"
-            f"{others}"
+            f"unknown model {part!r}{whole}; known: {', '.join(FAMILIES)}{others}"
         )
     known, sizes = FAMILIES[family], name.removeprefix(family).split("-")[1:]
     kind = "length" if known.vocabulary else "resolution"

@@ -44,7 +44,10 @@ def _git(command: Sequence[str], *revisions: str) -> list[str]:
         raise FarmError(f"cannot ask git for {named}: {error}") from None
     if done.returncode:
         message = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "nothing"
-        raise FarmError(f"git does not know {named} ({message}); fetch it, or name another")
+        fix = "fetch it, or name another"
+        if "not a git repository" in message:
+            fix = "run this in a clone of the repository"
+        raise FarmError(f"git does not know {named} ({message}); {fix}")
     return [line[:SHORT] for line in done.stdout.split()]
 
 

@@ -94,14 +94,22 @@ def test_devices_are_listed(width: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert " ".join(line[column:] for line in lines).split() == descriptions.split()
 
 
+def test_the_text_below_the_models_fills_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = CliRunner().invoke(cli, ["models"]).output.splitlines()
+    text = lines[next(i for i, line in enumerate(lines) if line.startswith("MODEL may")) : -1]
+    assert all(60 < len(line) <= 80 for line in text)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["compile", "alexnet-7"], "unknown model 'alexnet'"),
+        (["compile", "alexnet-7"], "unknown model 'alexnet' in 'alexnet-7'; known: "),
+        (["train", "nowhere", "--data", "file", "--steps", "1"], "there is no such folder"),
         (["compile", "cnn-8", "--device", "toaster"], "unknown device 'toaster'"),
         (["compile", "cnn-8", "--scheme", "nothing.toml"], "nothing.toml"),
         (["compile", "no.such.place:make"], "package.module:function"),
-        (["inspect", "nowhere"], "unknown model 'nowhere'"),
+        (["inspect", "nowhere"], "unknown model 'nowhere'; known: "),
         (["inspect", "no\x1b[31m\rwhere"], "unknown model 'no\\x1b[31m\\rwhere'"),
         (["compile", "cnn-8", "--out", "file"], "file is no folder"),
         (["compile", "cnn-8", "--out", "."], "exists and is not an unmodified artifact"),

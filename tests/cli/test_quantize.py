@@ -68,9 +68,9 @@ def test_f32_gradients_need_no_gradient_scales(rows: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--quantize-method", "mse"), "method of int8 without --quantize"),
-        (("--no-qas",), "qas of int8 without --quantize"),
-        (("--quantize", "own", "--quantize-method", "mse"), "leave method"),
+        (("--quantize-method", "mse"), "--quantize-method without --quantize"),
+        (("--no-qas",), "--no-qas without --quantize"),
+        (("--quantize", "own", "--quantize-method", "mse"), "leave out --quantize-method"),
         (("--quantize", "own"), "has no int8 weights; calibrate it"),
         (("--quantize", "missing.npz"), "missing.npz cannot be read"),
         (("--quantize", "{rows}", "--quantize-input", "y"), r"inputs \['y'\] cannot be int8"),

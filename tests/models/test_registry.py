@@ -58,7 +58,7 @@ def test_every_family_is_reachable_by_name() -> None:
             "mobilenet-0.35-96",
             "unknown model 'mobilenet' in 'mobilenet-0.35-96'; known: bert_base, cnn,",
         ),
-        ("", "unknown model '' in ''; known: bert_base,"),
+        ("", "unknown model ''; known: bert_base,"),
         ("mobilenet_v2", "must read mobilenet_v2-width-resolution"),
         ("mobilenet_v2-96", "must read mobilenet_v2-width-resolution, for example"),
         ("mobilenet_v2-0.35-96-2", "must read mobilenet_v2-width-resolution"),

@@ -108,7 +108,7 @@ def test_frameworks_without_the_model_are_skipped(
         (["--scheme=none.toml"], "none.toml: .*No such file"),
         (["--scheme=sparse-90-91"], "scheme sparse-90-91: the model has blocks 0 to"),
         (["--scheme=full", "--scheme=full"], "two schemes have one name: full, full"),
-        (["--model=nonsense"], "unknown model 'nonsense' in 'nonsense'; known: .*vit_tiny$"),
+        (["--model=nonsense"], "unknown model 'nonsense'; known: .*vit_tiny$"),
         (["--suite=llm", "--model=nonsense"], "no decoder that is known here .*llama2-7b"),
         (["--suite=llm", "--scheme=bias-only", "--model=llama-110m"], "use full, lora, sparse"),
         (["--suite=llm", "--engine=x", "--model=llama-110m"], "no engine 'x'; use pockengine, "),

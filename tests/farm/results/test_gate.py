@@ -27,6 +27,14 @@ def test_unknown_revisions_are_an_error(commits: list[str], revision: str) -> No
         history(revision)
 
 
+def test_error_outside_a_clone_asks_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pockengine.farm.results.commits.checkout", lambda: tmp_path)
+    with pytest.raises(FarmError, match="run this in a clone of the repository"):
+        history("HEAD")
+
+
 def test_baseline_is_the_newest_measured_commit(commits: list[str], url: str) -> None:
     results = Results(url)
     results.append([count(commits[2], 100), count(commits[5], 90), count("elsewhere", 1)])
