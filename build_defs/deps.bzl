@@ -303,10 +303,11 @@ DEPS = {
         "test_tensor_cores": ["//:api", "//:errors", "//:root", "//backends/gpu", "//compiler:ir", "//devices", "//tests/backends:every", "//tests/backends/gpu:cases", "//tests/compiler:every_op", "//tests/compiler:op_case", "//tests/compiler:small_nets", "//tests/compiler:transformers", "@pypi//numpy"],
         "test_tiling": ["//:root", "//backends/gpu", "//devices", "//tests/backends/gpu:cases", "//tests/compiler:every_op", "//tests/compiler:op_case"],
         "test_trainings": ["//:api", "//:root", "//backends", "//compiler:ir", "//compiler:optim", "//compiler:sparse", "//tests/backends:every", "//tests/backends:trainings", "//tests/backends/gpu:cases", "//tests/backends/onnx:nets", "//tests/compiler:small_nets", "@pypi//numpy"],
-        "test_vulkan_sessions": ["//:api", "//:errors", "//:root", "//backends", "//backends/gpu", "//compiler", "//compiler:ir", "//devices", "//tests/backends:session_tests", "//tests/backends/gpu:cases", "//tests/backends/gpu:driven", "//tests/backends/gpu:watched_vulkan", "//tests/compiler:every_op", "//tests/compiler:small_nets", "@pypi//numpy", "@pypi//safetensors"],
+        "test_vulkan_ops": ["//:root", "//backends", "//backends/gpu", "//compiler", "//compiler:ir", "//devices", "//tests/backends/gpu:cases", "//tests/backends/gpu:watched_vulkan", "//tests/compiler:every_op", "@pypi//numpy"],
+        "test_vulkan_sessions": ["//:api", "//:errors", "//:root", "//backends/gpu", "//devices", "//tests/backends:session_tests", "//tests/backends/gpu:driven", "//tests/backends/gpu:watched_vulkan", "//tests/compiler:small_nets", "@pypi//numpy", "@pypi//safetensors"],
         "watched": ["//:root", "//backends/native", "//devices"],
         "watched_opencl": ["//:root", "//tests/backends/gpu:watched"],
-        "watched_vulkan": ["//:errors", "//:root", "//backends/gpu", "//backends/native", "//farm/gpu", "//tests/backends/gpu:watched"],
+        "watched_vulkan": ["//:errors", "//:root", "//backends/gpu", "//backends/native", "//farm/gpu", "//tests/backends/gpu:watched", "@pypi//pytest"],
     },
     "tests/backends/onnx/qnn": {
         "beside_oracle": ["//:root", "//backends", "//backends/onnx", "//compiler", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:passes", "//compiler:quantize", "//devices", "//tests/backends:every", "//tests/backends/onnx:nets", "@pypi//click", "@pypi//numpy"],
@@ -414,6 +415,7 @@ DEPS = {
     "tests/docs": {
         "conftest": ["@pypi//pytest"],
         "figures": ["//:errors", "//:root", "//farm/results"],
+        "test_alone_pages": ["//:root", "//tests/docs:page"],
         "test_board_pages": ["//:root", "//tests/docs:page", "//tests/farm:helpers"],
         "test_figures": ["//:errors", "//:root", "//tests/docs:figures"],
         "test_long_pages": ["//:root", "//backends/native", "//tests/docs:page"],
@@ -461,10 +463,12 @@ DEPS = {
         "test_image_parts": ["//:root", "//farm/images"],
     },
     "tests/farm/jobs": {
+        "conftest": ["//:root", "//farm/jobs", "//tests/farm:helpers", "//tests/farm/jobs:site", "@pypi//pytest"],
         "kills": ["//:root", "//farm/jobs", "//farm/results", "//tests/farm:helpers", "@pypi//click"],
         "remaining": ["//:errors", "//:root", "//devices", "//farm/boards", "//farm/jobs", "//farm/transports", "//tests/farm:helpers", "//tests/farm/jobs:kills", "@pypi//sqlalchemy"],
         "site": ["//:errors", "//:root", "//farm/boards", "//farm/jobs", "//tests/farm:helpers", "@pypi//click", "@pypi//sqlalchemy"],
         "soak": ["//:root", "//farm/jobs", "//tests/farm:helpers", "//tests/farm/jobs:site", "@pypi//click", "@pypi//sqlalchemy"],
+        "test_board_faults": ["//:root", "//farm/boards", "//farm/jobs", "//farm/transports", "//tests/farm:helpers", "//tests/farm/jobs:site", "@pypi//sqlalchemy"],
         "test_faults": ["//:root", "//farm/boards", "//farm/jobs", "//farm/transports", "//tests/farm:helpers", "//tests/farm/jobs:site", "@pypi//sqlalchemy"],
         "test_postgres": ["//:errors", "//:root", "//farm/jobs", "//farm/results", "//tests/farm:helpers"],
         "test_soak": ["//:root", "//farm/jobs", "//tests/farm:helpers", "//tests/farm/jobs:site"],
@@ -536,6 +540,7 @@ DEPS = {
     "tests/frontends/jax": {
         "checks": ["//:root", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//frontends/jax", "@pypi//numpy"],
         "remaining": ["//:api", "//:errors", "//:root", "//backends", "//backends/c", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//devices", "//frontends", "//frontends/jax", "//tests/compiler:regression", "//tests/frontends/jax:checks", "@pypi//numpy", "@pypi//safetensors"],
+        "test_jax_modules": ["//:errors", "//:root", "//compiler:ir", "//frontends/jax", "//tests/frontends/jax:checks", "@pypi//numpy"],
         "test_jax_operators": ["//:api", "//:errors", "//:root", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//frontends/jax", "//tests/frontends/jax:checks", "@pypi//numpy"],
         "test_without_jax": ["//:errors", "//:root", "//compiler:ir", "//frontends", "//frontends/jax"],
     },

@@ -12,6 +12,15 @@ PHONE = "docs/tutorials/phone.md"
 WITH_BOARDS = ("docs/jobs.md", "docs/tutorials/board.md", FARM, PHONE)
 """Pages with emulated boards. The phone page boots none and needs adb; the farm's runs nightly."""
 
+ALONE = (
+    "README.md",
+    "docs/howto/vision-language.md",
+    "docs/index.md",
+    "docs/tutorials/app.md",
+    "docs/tutorials/research.md",
+)
+"""Pages that begin in an empty folder."""
+
 LONG = ("docs/tutorials/language.md", "docs/tutorials/pictures.md", "docs/tutorials/search.md")
 """Pages that train for half a minute or more; their test runs nightly."""
 

@@ -1,20 +1,13 @@
-"""Follow every page with code exactly as a reader would."""
+"""Follow the first page, and those that continue it, exactly as a reader would."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from pockengine.tests.docs.page import LONG, METHODS, ROOT, WITH_BOARDS, blocks_of, follow
+from pockengine.tests.docs.page import ALONE, LONG, METHODS, ROOT, WITH_BOARDS, blocks_of, follow
 
 START = "docs/start.md"
-FOLLOWED = {
-    "README.md": (),
-    "docs/index.md": (),
-    "docs/tutorials/app.md": (pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake"),),
-    "docs/howto/vision-language.md": (),
-    "docs/tutorials/research.md": (),
-}
 CONTINUED = (
     "docs/howto/add-board.md",
     "docs/howto/data.md",
@@ -33,13 +26,6 @@ NOT_RUN = {"c", "rust", "swift", "toml"}
 """Languages whose blocks are excerpts unless they have a title."""
 
 _started: list[Path] = []
-
-
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=marks, id=page) for page, marks in FOLLOWED.items()]
-)
-def test_the_code_of_a_page_runs(page: str, environment: dict[str, str]) -> None:
-    follow(ROOT / page, Path.cwd(), environment)
 
 
 def test_the_code_of_getting_started_runs(
@@ -67,4 +53,4 @@ def test_every_page_with_code_is_followed() -> None:
         for page in pages
         if any(block.language not in NOT_RUN or block.title for block in blocks_of(page))
     }
-    assert running == {*FOLLOWED, *CONTINUED, *LONG, *METHODS, *WITH_BOARDS, START}
+    assert running == {*ALONE, *CONTINUED, *LONG, *METHODS, *WITH_BOARDS, START}

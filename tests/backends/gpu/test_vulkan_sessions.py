@@ -1,7 +1,6 @@
-"""Op cases, sessions and the runner with Vulkan on this machine: Mesa's lavapipe, a CPU.
+"""Sessions and the runner with Vulkan on this machine: Mesa's lavapipe, a CPU.
 
-Without Vulkan or Slang's compiler the tests are skipped; bazelw installs both. Validation layers
-check each call where they are installed.
+Without Vulkan or Slang's compiler the tests are skipped; bazelw installs both.
 """
 
 import json
@@ -14,49 +13,22 @@ import pytest
 from safetensors.numpy import load_file
 
 import pockengine
-from pockengine.backends.artifact import write_artifact
 from pockengine.backends.gpu.vulkan import VulkanBackend
-from pockengine.backends.registry import open_session
 from pockengine.compiled import Compiled
-from pockengine.compiler.compile import compile_entries
-from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.ops.attention import GRADIENTS
 from pockengine.devices import load_device
 from pockengine.errors import CompileError, DeviceError
-from pockengine.tests.backends.gpu.cases import KINDS
 from pockengine.tests.backends.gpu.driven import NETS, STEPS, resumed, run_training, trained
-from pockengine.tests.backends.gpu.oracle import drawn
-from pockengine.tests.backends.gpu.watched_vulkan import LIBRARY, build_watched, has_vulkan
+from pockengine.tests.backends.gpu.watched_vulkan import LIBRARY, build_watched, validation
 from pockengine.tests.backends.session_tests import SessionTests
-from pockengine.tests.compiler.every_op import graph_of
 from pockengine.tests.compiler.small_nets import residual_net
 
 VULKAN = {"device": "host-vulkan", "backend": "vulkan"}
-LAYER = "VK_LAYER_KHRONOS_validation"
-LAYERS = Path("/usr/share/vulkan/explicit_layer.d")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def validated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Validation layers report no error in any test of this module.
-
-    Warnings differ between versions of the layers.
-    """
-    if not has_vulkan():
-        pytest.skip("this machine has no Vulkan driver, or no slangpy")
-    folder = tmp_path_factory.mktemp("layers")
-    log, settings = folder / "log", folder / "vk_layer_settings.txt"
-    settings.write_text(
-        "khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG\n"
-        "khronos_validation.report_flags = error\n"
-        f"khronos_validation.log_filename = {log}\n"
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        if any(LAYERS.glob("*khronos_validation*")):
-            patch.setenv("VK_INSTANCE_LAYERS", LAYER)
-            patch.setenv("VK_LAYER_SETTINGS_PATH", str(settings))
+    with validation(tmp_path_factory.mktemp("layers")):
         yield
-    assert not log.exists() or not log.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -66,24 +38,6 @@ def compiled() -> Compiled:
 
 class TestSession(SessionTests):
     backend, device = "vulkan", "host-vulkan"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_op_equals_the_oracle(kind: str, tmp_path: Path) -> None:
-    graphs = {f"case{number}": graph_of(case) for number, case in enumerate(KINDS[kind])}
-    backend = VulkanBackend(load_device("host-vulkan"))
-    program = compile_entries("cases", graphs, target=backend.target())
-    artifact = write_artifact(program, backend, tmp_path / "artifact")
-    with open_session(artifact) as session:
-        for (key, graph), case in zip(graphs.items(), KINDS[kind], strict=True):
-            inputs = drawn(graph)
-            if case.op in GRADIENTS:  # row maxima and sums
-                inputs["x4"] = np.abs(inputs["x4"]) + 10
-            results = session.run(key, inputs)
-            for name, expected in run(graph, inputs, {}).items():
-                np.testing.assert_allclose(
-                    results[name], expected, rtol=1e-4, atol=1e-4, err_msg=str(graph.nodes[0])
-                )
 
 
 @pytest.mark.parametrize("name", NETS)

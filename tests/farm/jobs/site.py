@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from pockengine.errors import JobFailed
 from pockengine.farm.boards.board import Board
@@ -15,6 +16,7 @@ from pockengine.farm.jobs.quarantine import Quarantine
 from pockengine.farm.jobs.run import run_batch
 from pockengine.farm.jobs.store import Store
 from pockengine.farm.jobs.worker import Site
+from pockengine.tests.farm.helpers import script
 from pockengine.tests.farm.rack import Rack
 
 NEEDS = Needs(disk_bytes=8 << 20, memory_bytes=16 << 20)
@@ -50,3 +52,14 @@ def run(site: Site, jobs: Mapping[str, Job], boards: Sequence[Board]) -> dict[st
     names = tuple(board.name for board in boards)
     site.batch.add([QueuedJob(name, job, names) for name, job in jobs.items()])
     return {verdict.name: verdict for verdict in run_batch(site, boards)}
+
+
+def job(folder: Path, text: str, **options: Any) -> Job:
+    """Return a job that runs this text as a shell script."""
+    name = f"{abs(hash(text)):x}.sh"
+    return Job(script(folder, text, name), **options)
+
+
+def fine(folder: Path) -> Job:
+    """Return a job that passes."""
+    return job(folder, "echo fine")
