@@ -38,7 +38,7 @@ PEFT = Framework("peft", "torch", "lm_torch_worker")
 TENSORFLOW = Framework("tf", "tensorflow", "tensorflow_worker")
 FLEX = Framework("tf", "tensorflow", "flex_worker")
 JAX = Framework("jax", "jax", "jax_worker")
-ORT = Framework("ort", "onnxruntime", "ort_worker")
+ORT = Framework("ort", "onnxruntime.training", "ort_worker")
 MNN = Framework("mnn", "MNN", "mnn_worker")
 OWN = Framework("pockengine", "pockengine", "pockengine_worker")
 

@@ -280,7 +280,15 @@ def _prepared(worker: Worker, folder: Path, engine: str, threads: int) -> Worker
 def is_available(engine: str) -> bool:
     """Whether an engine's framework can run here without another interpreter."""
     framework = find_engine(engine).framework
-    return _binary(framework.worker).is_file() or find_spec(framework.package) is not None
+    return _binary(framework.worker).is_file() or _is_installed(framework.package)
+
+
+def _is_installed(package: str) -> bool:
+    """Whether a package is installed: onnxruntime often is without onnxruntime.training."""
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False
 
 
 def why_missing(engine: str) -> str | None:

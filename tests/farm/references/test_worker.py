@@ -21,7 +21,7 @@ from pockengine.farm.references.engines import (
 )
 from pockengine.farm.references.job import JobData, TrainingJob, read_job, write_job
 from pockengine.farm.references.timing import Timing, interleave
-from pockengine.farm.references.worker import Refused, Worker, open_worker
+from pockengine.farm.references.worker import Refused, Worker, open_worker, why_missing
 from pockengine.tests.farm.references.jobs import random_job
 
 TOY = Path(__file__).with_name("toy_worker.py")
@@ -39,6 +39,21 @@ def worker() -> Iterator[Worker]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with Worker([sys.executable, str(TOY)], environment, timeout=20) as toy:
         yield toy
+
+
+def test_onnx_runtime_without_training_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "onnxruntime").mkdir()
+    (tmp_path / "onnxruntime" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
+    monkeypatch.delitem(sys.modules, "onnxruntime.training", raising=False)
+    monkeypatch.setattr("pockengine.farm.references.worker._binary", Path)
+    assert why_missing("ort-training") == "onnxruntime.training is not installed"
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.delitem(sys.modules, "onnxruntime")
+    assert why_missing("ort-training") == "onnxruntime.training is not installed"
 
 
 def test_jobs_round_trip(tmp_path: Path) -> None:
