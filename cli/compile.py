@@ -87,7 +87,7 @@ def _describe(compiled: "Compiled", as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    CONSOLE.print(f"artifact {facts['artifact']}")
+    CONSOLE.print(f"artifact {facts['artifact']}", soft_wrap=True)
     for line in compiled.switching.lines() if compiled.switching else ():
         CONSOLE.print(f"  {line}")
     for name, entry in facts["entries"].items():

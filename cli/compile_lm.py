@@ -49,4 +49,4 @@ def compile_lm(
         facts = {"arena_bytes": artifact.arena_bytes, "params_bytes": artifact.params_bytes}
         print_json({"folder": str(out), "command": command, **facts})
         return
-    terminal.print(f"{artifact}\n\nin {out}, on the device:\n  {command}")
+    terminal.print(f"{artifact}\n\nin {out}, on the device:\n  {command}", soft_wrap=True)

@@ -234,4 +234,4 @@ def _show(report: Report, questions: Sequence[str], terminal: Any) -> None:
     terminal.print(f"\n{REWARDS if rewarded else LOSSES}")
     terminal.print(f"{report.tokens_per_second:,.0f} tokens/s, arena {report.arena_bytes:,} bytes")
     for path in report.written:
-        terminal.print(f"written {path}")
+        terminal.print(f"written {path}", soft_wrap=True)

@@ -139,7 +139,7 @@ def _report(history: History, folder: Path | None, out: Path | None, as_json: bo
     terminal.print(repr(history))
     terminal.print(LEGEND)
     for place in filter(None, (folder, out)):
-        terminal.print(f"written {place}")
+        terminal.print(f"written {place}", soft_wrap=True)
 
 
 def _facts(history: History, folder: Path | None, out: Path | None) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def report(
     records = _read(files, filters) if files else stored(database, filters)
     page = from_user(out)
     write_text_whole(page, records_page(records, commits_to(revision)))
-    CONSOLE.print(f"{len(records)} records in {page}")
+    CONSOLE.print(f"{len(records)} records in {page}", soft_wrap=True)
 
 
 def _read(files: Sequence[Path], filters: Mapping[str, str | None]) -> list[Record]:

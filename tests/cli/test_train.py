@@ -100,11 +100,16 @@ def test_training_resumes_bit_for_bit(data: Path, tmp_path: Path) -> None:
     assert weights("part", "--steps", "14", "--resume") == whole
 
 
-def test_training_with_pauses_has_equal_results(data: Path, tmp_path: Path) -> None:
+def test_training_with_pauses_has_equal_results(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+
     def trained(*options: str) -> bytes:
         out = tmp_path / "weights"
         result = call("train", data, "--steps", "3", "--lr", "0.01", "--out", str(out), *options)
         assert result.exit_code == 0, result.output
+        assert f"written {out}" in result.stdout.splitlines()
         return out.read_bytes()
 
     charge = tmp_path / "capacity"
