@@ -17,11 +17,11 @@ from pockengine.backends.session import Session
 from pockengine.compiler.compile import compile_entries
 from pockengine.devices import find_device
 from pockengine.errors import ImportModelError, RuntimeFailure
-from pockengine.models.decoding import CHUNK, decoding_graphs
+from pockengine.models.decoding import CHUNK, LONG_CHUNK, decoding_graphs
 from pockengine.options import CompileOptions
 from pockengine.tests.zoo.zoo_language import GPT2, GROUPED, build
 
-POSITIONS = 4 * CHUNK
+POSITIONS = 2 * CHUNK
 WIDE = {"max_position_embeddings": POSITIONS, "initializer_range": 0.3}
 """Settings; with the default initializer range, a random decoder soon repeats one token."""
 LLAMA = {**GROUPED, **WIDE}
@@ -35,18 +35,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 PROMPT = np.random.default_rng(0).integers(5, 60, POSITIONS).tolist()
 
 
-def built(name: str) -> Any:
+def built(name: str, **settings: Any) -> Any:
     """Build a small decoder of a family."""
-    kind, settings = FAMILIES[name]
+    kind, usual = FAMILIES[name]
     torch.manual_seed(0)
-    return build(kind, name, **settings)
+    return build(kind, name, **usual | settings)
 
 
-def opened(module: Any, folder: Path) -> Session:
+def opened(module: Any, folder: Path, positions: int = POSITIONS) -> Session:
     """Compile the generation entries and open a session."""
     options = CompileOptions()
     backend = backend_for(find_device("host"), options)
-    graphs = decoding_graphs(module, POSITIONS)
+    graphs = decoding_graphs(module, positions)
     program = compile_entries("decoder", graphs, target=backend.target(), check=True)
     return open_session(write_artifact(program, backend, folder), threads=2)
 
@@ -78,10 +78,20 @@ def test_tokens_match_transformers(name: str, tmp_path: Path) -> None:
     module = built(name)
     with opened(module, tmp_path / "artifact") as session:
         assert session.positions == POSITIONS
-        for count in (1, CHUNK, 2 * CHUNK + 3):
-            limit = POSITIONS - 2 * CHUNK - 3
+        for count in (1, CHUNK // 2, CHUNK + 3):
+            limit = POSITIONS - CHUNK - 3
             found = session.generate(PROMPT[:count], Generation(limit))
             assert found == expected(module, PROMPT[:count], limit)
+
+
+@pytest.mark.parametrize("name", ["Gemma3ForCausalLM", "Gemma2ForCausalLM"])
+def test_long_chunks_match_transformers(name: str, tmp_path: Path) -> None:
+    module = built(name, max_position_embeddings=2 * LONG_CHUNK)
+    prompt = np.random.default_rng(1).integers(5, 60, LONG_CHUNK + 70).tolist()
+    with opened(module, tmp_path / "artifact", 2 * LONG_CHUNK) as session:
+        for count in (LONG_CHUNK // 2 + 1, len(prompt), len(prompt) - 6):
+            found = session.generate(prompt[:count], Generation(8))
+            assert found == expected(module, prompt[:count], 8)
 
 
 def test_texts_end_at_stop_tokens_and_limits(module: Any, session: Session) -> None:

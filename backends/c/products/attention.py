@@ -12,6 +12,7 @@ from typing import Any
 
 from pockengine.backends.c.family import KernelFamily, plain_choice
 from pockengine.backends.c.options import KernelOptions
+from pockengine.backends.c.products.product import dot_tile
 from pockengine.backends.c.tile import WAY_FLOATS, Tile, machine_of, multiply_cycles, tiles
 from pockengine.backends.native.expression import scalar
 from pockengine.backends.native.kernel import (
@@ -36,6 +37,9 @@ OPS = ("attention", *GRADIENTS)
 LONGEST = 512
 """Maximum head size."""
 
+FEW_ROWS = 4
+"""Up to this many rows, transposing the keys costs more than sums along them."""
+
 BLOCK_ROWS, FEWEST_ROWS = 48, 12
 """Rows of a block. More rows compute more above a causal diagonal; fewer add to the gradients of
 keys and values too often.
@@ -47,7 +51,7 @@ class AttentionProduct:
     """A product of a block: m rows and n columns of results, with row pitch `y_pitch` in floats.
 
     `last` are the rows of the last block, `a` A's strides between rows and between steps. `store`
-    and `factor_step` are as in attention_product.inc.h.
+    and `factor_step` are as in attention_product.inc.h; DOTS are sums by attention_dots.inc.h.
     """
 
     name: str
@@ -160,6 +164,11 @@ class _Sizes:
         return bool(self.attrs["causal"]) and self.attrs["hidden"] == -math.inf
 
     @property
+    def by_dots(self) -> bool:
+        """Whether the scores of a forward pass are sums along rows of keys."""
+        return not self.backward and self.rows[1] <= FEW_ROWS
+
+    @property
     def shares_heads(self) -> bool:
         return self.rows[2] != self.columns[1]
 
@@ -188,7 +197,7 @@ def choose_attention(node: Node, device: Device, options: KernelOptions) -> Choi
         block,
         pitch,
         math.lcm(*(product.tile.rows for product in products if product.store == "ADDED")),
-        keys=align(size * pitch, 16),
+        keys=0 if sizes.by_dots else align(size * pitch, 16),
         values=align(width * pitch, 16) if sizes.toward else 0,
         shares=shares,
         toward=shares if sizes.toward else 0,
@@ -228,6 +237,9 @@ def _products(sizes: _Sizes, block: int, pitch: int) -> list[AttentionProduct]:
         return of_columns(name, n=length, b_pitch=heads * length, y_pitch=y_pitch, tile=tile)
 
     found = [product("scores", columns, heads * size, pitch, pitch, size)]
+    if sizes.by_dots:
+        tile = dot_tile(rows, machine_of(sizes.device))
+        found = [replace(found[0], b_pitch=groups * size, tile=tile, store="DOTS")]
     if not sizes.backward:
         places = (pitch, groups * width, heads * width)
         return [*found, product("mix", width, *places, columns, "SCALED", 1)]
@@ -291,24 +303,30 @@ def _parameters(sizes: _Sizes) -> tuple[list[Parameter], str]:
 
 
 def _product_text(product: AttentionProduct, sizes: _Sizes) -> str:
-    macros = {
+    macros: dict[str, object] = {
         "PE_FN(name)": f"PE_JOIN({SYMBOL}_{product.name}_, name)",
         "PE_VL": product.tile.lanes,
         "PE_MR": product.tile.rows,
         "PE_NV": product.tile.vectors,
         "PE_M": product.m,
-        "PE_OTHER_M": product.last,
         "PE_N": product.n,
         "PE_A_ROW": product.a[0],
-        "PE_A_STEP": product.a[1],
         "PE_B_PITCH": product.b_pitch,
         "PE_Y_PITCH": product.y_pitch,
-        "PE_STORE": f"PE_STORE_{product.store}",
-        "PE_FACTOR_STEP": product.factor_step,
-        "PE_SCALE": f"({scalar(sizes.attrs['scale'])})",
     }
+    if product.store == "DOTS":
+        macros |= {"PE_K": sizes.rows[3]}
+    else:
+        macros |= {
+            "PE_OTHER_M": product.last,
+            "PE_A_STEP": product.a[1],
+            "PE_STORE": f"PE_STORE_{product.store}",
+            "PE_FACTOR_STEP": product.factor_step,
+            "PE_SCALE": f"({scalar(sizes.attrs['scale'])})",
+        }
+    template = "attention_dots" if product.store == "DOTS" else "attention_product"
     lines = [f"#define {name} {value}" for name, value in macros.items()]
-    return "\n".join([*lines, '#include "kernels/attention_product.inc.h"', ""])
+    return "\n".join([*lines, f'#include "kernels/{template}.inc.h"', ""])
 
 
 def _macros(spec: AttentionSpec, sizes: _Sizes) -> dict[str, object]:
@@ -333,13 +351,13 @@ def _macros(spec: AttentionSpec, sizes: _Sizes) -> dict[str, object]:
         "PE_CAUSAL": int(sizes.attrs["causal"]),
         "PE_SKIPS": int(sizes.skips),
     }
+    macros |= {"PE_KEYS_FLOATS": spec.keys, "PE_DOTS": int(sizes.by_dots)}
     if sizes.backward:
         macros |= {
             f"PE_{name.upper()}": int(name in sizes.gradients) for name in ("dq", "dk", "dv")
         }
         macros |= {
             "PE_SHARED_HEADS": int(sizes.shares_heads),
-            "PE_KEYS_FLOATS": spec.keys,
             "PE_VALUES_FLOATS": spec.values,
             "PE_SHARES_FLOATS": spec.shares,
         }
@@ -359,7 +377,7 @@ def _mask_macros(sizes: _Sizes) -> dict[str, object]:
         "PE_MASK": f"PE_MASK_{kind}",
         "PE_MASK_TYPE": "float" if mask is None else c_scalar(mask.dtype).ctype,
         **dict(zip(names, strides, strict=True)),
-        "PE_LOOKS": int(bools and hides and strides[2] > 0 and strides[3] > 0),
+        "PE_LOOKS": int(bools and hides and (strides[2] > 0 or full[2] == 1) and strides[3] > 0),
         "PE_HIDES": int(bools or (sizes.attrs["causal"] and not sizes.skips)),
     }
 

@@ -162,7 +162,7 @@ def choose_product(
     plan's, 0 without a plan.
     """
     if product.b_transposed and product.a_step == 1 and product.m <= FEW_ROWS:
-        return Choice("dot", spec=DotSpec(product, _dot_tile(product, machine_of(device))))
+        return Choice("dot", spec=DotSpec(product, dot_tile(product.m, machine_of(device))))
     tiles_of_pairs = choose_amx(product, device) if options.bf16 else None
     if tiles_of_pairs is not None:
         return tiles_of_pairs
@@ -187,8 +187,9 @@ def choose_product(
     return Choice(candidate.label, candidate.cycles, spec.scratch_bytes, spec)
 
 
-def _dot_tile(product: MatmulShape, machine: CoreModel) -> Tile:
-    rows = min(product.m, 4)
+def dot_tile(m: int, machine: CoreModel) -> Tile:
+    """Return the tile of a product with m rows that sums along the inner dimension."""
+    rows = min(m, 4)
     fitting = [n for n in (1, 2, 4, 8) if rows * n + n + 1 < machine.registers - 1]
     return Tile(machine.lanes, rows, min(max(fitting), machine.lanes))
 

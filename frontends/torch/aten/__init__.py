@@ -2,6 +2,7 @@
 
 from pockengine.frontends.torch.aten import (
     activation,
+    attend,
     bags,
     bits,
     complex,
@@ -40,6 +41,7 @@ __all__ = [
     "RULES",
     "AtenContext",
     "activation",
+    "attend",
     "bags",
     "bits",
     "complex",

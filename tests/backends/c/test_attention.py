@@ -56,7 +56,7 @@ def _cases(
     for array in arrays[3:]:
         array[..., 0] = 1  # each row has a visible column
         if array.dtype == np.bool_:
-            array[..., : array.shape[-2] // 2, array.shape[-1] // 3 :] = False
+            array[..., : (array.shape[-2] + 1) // 2, array.shape[-1] // 3 :] = False
     forward = case([*qkv, *mask], arrays, "attention")
     result, stats = forward.expected
     (dy,) = drawn([y])
@@ -75,8 +75,12 @@ CASES = [
     ("sse2", 3, 1, (130, 65, 64, 64), (_f32(2, 1, 1, 65),), {}),
     ("avx2", 2, 1, (70, 140, 8, 24), (_f32(2, 2, 70, 140),), {"causal": True, "hidden": LOWEST}),
     ("avx2", 2, 2, (100, 90, 8, 40), (TensorType(BOOL, (2, 1, 100, 90)),), {}),
+    ("avx2", 4, 2, (1, 140, 20, 24), (TensorType(BOOL, (1, 1, 1, 140)),), {}),
+    ("sse2", 2, 1, (3, 90, 33, 9), (TensorType(BOOL, (2, 1, 3, 90)),), {}),
 ]
-"""Rows and columns below and above a block; shared keys or not; each kind of mask and width."""
+"""Rows and columns below and above a block, and few rows; shared keys or not; each kind of mask and
+width.
+"""
 
 
 def test_attention_and_its_gradients_agree_with_the_oracle(tmp_path: Path) -> None:

@@ -2,15 +2,17 @@
  *
  * The scores of a block fit in the cache, so a softmax needs no rescaling as it does if blocks also
  * split columns. Threads share the blocks of all heads. A thread's scratch holds the keys of its
- * head, transposed, and the scores. Products end with the last column that a row of the block sees:
- * its own (PE_SKIPS), or the last that the mask shows (PE_LOOKS).
+ * head, transposed as far as blocks have reached, and the scores. Products end with the last column
+ * that a row of the block sees: its own (PE_SKIPS), or the last that the mask shows (PE_LOOKS).
+ * With PE_DOTS, few rows read the keys as they are, in sums along a row of keys.
  *
  * Parameters: PE_FN(name), PE_VL; PE_BATCH, PE_HEADS, PE_GROUPS, PE_ROWS, PE_COLUMNS, PE_SIZE,
  * PE_WIDTH as in compiler/ops/attention.py; PE_BLOCK_ROWS; PE_PITCH, of scores and of keys;
  * PE_REACH, whole tiles of columns; PE_SCALE, PE_HIDDEN; PE_CAUSAL, PE_SKIPS, PE_LOOKS; PE_MASK,
  * PE_MASK_TYPE, PE_MASK_BATCH, PE_MASK_HEAD, PE_MASK_ROW, PE_MASK_STEP, the mask's strides;
- * PE_HIDES: some scores are replaced; PE_THREADS, PE_OWN_FLOATS of scratch for each; and the
- * products PE_FN(scores_run), PE_FN(mix_run) of attention_product.inc.h.
+ * PE_HIDES: some scores are replaced; PE_THREADS, PE_OWN_FLOATS of scratch for each, of them
+ * PE_KEYS_FLOATS for keys; and the products PE_FN(scores_run), PE_FN(mix_run) of
+ * attention_product.inc.h, or with PE_DOTS PE_FN(scores_dot_rows) of gemm_dot.inc.h.
  */
 #define PE_FORWARD 1
 #include "attention_rows.inc.h"
@@ -19,16 +21,44 @@
 
 #define PE_BLOCKS ((PE_ROWS + PE_BLOCK_ROWS - 1) / PE_BLOCK_ROWS)
 
+/* A head's keys, and how many columns of them are transposed. */
+typedef struct PE_FN(head_keys) {
+    const float *rows;
+    float *transposed;
+    ptrdiff_t columns;
+} PE_FN(head_keys);
+
+/* Multiplies the queries of a block by the keys of the columns up to `reach`. */
+PE_INLINE void PE_FN(score_block)(float *scores, const float *q, PE_FN(head_keys) * keys,
+                                  const ptrdiff_t rows, const ptrdiff_t reach) {
+    const PE_FN(scores_io) io = {.y = scores};
+    const ptrdiff_t step = PE_GROUPS * PE_SIZE;
+#if PE_DOTS
+    (void)rows; /* of the only block */
+    for (ptrdiff_t i = 0; i < reach; i += PE_VL) {
+        PE_FN(scores_dot_rows)
+        (&io, q, keys->rows + i * step, 0, (int)i, PE_ROWS, PE_FN(lanes)(reach - i));
+    }
+#else
+    const ptrdiff_t done = keys->columns, whole = PE_FN(least)((reach + 7) / 8 * 8, PE_COLUMNS);
+    if (done < whole) {
+        pe_transpose(keys->transposed + done, PE_PITCH, keys->rows + done * step, step,
+                     whole - done, PE_SIZE, PE_VL >= 8 ? 8 : 4);
+        keys->columns = whole;
+    }
+    PE_FN(scores_run)(io, q, keys->transposed, rows, reach, PE_SIZE);
+#endif
+}
+
 /* Computes one block, whose first row is `begin`; q, y and stats point to the head's first row. */
-static void PE_FN(block)(const float *q, const float *keys, const float *v,
+static void PE_FN(block)(const float *q, PE_FN(head_keys) * keys, const float *v,
                          const PE_MASK_TYPE *mask, float *y, float *stats, const ptrdiff_t begin,
                          float *scores) {
     const ptrdiff_t end = PE_FN(least)(begin + PE_BLOCK_ROWS, PE_ROWS), rows = end - begin;
     ptrdiff_t seen[PE_BLOCK_ROWS];
     const ptrdiff_t reach = PE_FN(look)(mask, begin, rows, seen), step = PE_HEADS * PE_WIDTH;
     float factor[PE_BLOCK_ROWS];
-    PE_FN(scores_run)((PE_FN(scores_io)){.y = scores}, q + begin * PE_HEADS * PE_SIZE, keys, rows,
-                      reach, PE_SIZE);
+    PE_FN(score_block)(scores, q + begin * PE_HEADS * PE_SIZE, keys, rows, reach);
     for (ptrdiff_t i = 0; i < rows; i++) {
         const PE_MASK_TYPE *own = mask + (begin + i) * PE_MASK_ROW;
         float *row = scores + i * PE_PITCH, *stat = stats + (begin + i) * 2 * PE_HEADS;
@@ -43,20 +73,17 @@ static void PE_FN(block)(const float *q, const float *keys, const float *v,
 PE_INLINE void PE_FN(run)(const pe_worker *w, const float *q, const float *k, const float *v,
                           const PE_MASK_TYPE *mask, float *y, float *stats, float *scratch) {
     const pe_range share = PE_FN(share)(w, (ptrdiff_t)PE_BATCH * PE_HEADS * PE_BLOCKS, 1);
-    float *keys = scratch + w->index * (ptrdiff_t)PE_OWN_FLOATS,
-          *scores = keys + PE_SIZE * PE_PITCH;
-    ptrdiff_t held = -1;
+    float *own = scratch + w->index * (ptrdiff_t)PE_OWN_FLOATS, *scores = own + PE_KEYS_FLOATS;
+    PE_FN(head_keys) keys = {0};
     for (ptrdiff_t unit = share.begin; unit < share.end; unit++) {
         const ptrdiff_t batch = unit / PE_BLOCKS / PE_HEADS, head = unit / PE_BLOCKS % PE_HEADS;
         const ptrdiff_t group = head / (PE_HEADS / PE_GROUPS);
         const ptrdiff_t place = batch * PE_COLUMNS * PE_GROUPS + group;
-        if (held != place) {
-            pe_transpose(keys, PE_PITCH, k + place * PE_SIZE, PE_GROUPS * PE_SIZE, PE_COLUMNS,
-                         PE_SIZE, PE_VL >= 8 ? 8 : 4);
-            held = place;
+        if (keys.rows != k + place * PE_SIZE) {
+            keys = (PE_FN(head_keys)){.rows = k + place * PE_SIZE, .transposed = own};
         }
         const ptrdiff_t row = batch * PE_ROWS * PE_HEADS + head;
-        PE_FN(block)(q + row * PE_SIZE, keys, v + place * PE_WIDTH,
+        PE_FN(block)(q + row * PE_SIZE, &keys, v + place * PE_WIDTH,
                      mask + batch * PE_MASK_BATCH + head * PE_MASK_HEAD, y + row * PE_WIDTH,
                      stats + 2 * row, unit % PE_BLOCKS * PE_BLOCK_ROWS, scores);
     }

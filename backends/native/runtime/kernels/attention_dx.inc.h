@@ -169,7 +169,6 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(given) * all) {
 #undef PE_DK
 #undef PE_DQ
 #undef PE_DV
-#undef PE_KEYS_FLOATS
 #undef PE_SHARED_HEADS
 #undef PE_SHARES_FLOATS
 #undef PE_TOWARD

@@ -1,10 +1,12 @@
 /* Undefines the parameters of attention's templates. */
 #undef PE_BLOCK_ROWS
 #undef PE_CAUSAL
+#undef PE_DOTS
 #undef PE_FORWARD
 #undef PE_HEADS
 #undef PE_HIDDEN
 #undef PE_HIDES
+#undef PE_KEYS_FLOATS
 #undef PE_LOOKS
 #undef PE_MASK
 #undef PE_MASK_ADDED

@@ -84,13 +84,30 @@ static pe_status read_tokens(pe_session *session, const step *s, const int64_t *
     return pe_run(session, s->entry, NULL, NULL);
 }
 
+/* The entries of a program; a chunk without an entry is absent. */
+typedef struct steps {
+    step one, chunk, long_chunk;
+} steps;
+
+static bool fits(const steps *all, const step *s, int64_t at) {
+    return s->entry && at + s->tokens <= all->one.positions;
+}
+
+/* The step that reads the next of `left` tokens. A long chunk pays if more than half of it is used;
+ * the rest is padding. */
+static const step *next_step(const steps *all, int64_t left, int64_t at) {
+    if (2 * left > all->long_chunk.tokens && fits(all, &all->long_chunk, at)) {
+        return &all->long_chunk;
+    }
+    return left > 1 && fits(all, &all->chunk, at) ? &all->chunk : &all->one;
+}
+
 /* Processes a prompt from position `at`; *end is the step that returns the logits after it. */
-static pe_status read_prompt(pe_session *session, const step *one, const step *chunk,
-                             const int64_t *prompt, int64_t count, int64_t at, const step **end) {
+static pe_status read_prompt(pe_session *session, const steps *all, const int64_t *prompt,
+                             int64_t count, int64_t at, const step **end) {
     while (at < count) {
         const int64_t left = count - at;
-        const bool fits = chunk->entry && at + chunk->tokens <= one->positions;
-        const step *s = left > 1 && fits ? chunk : one;
+        const step *s = next_step(all, left, at);
         const int64_t taken = left < s->tokens ? left : s->tokens;
         const pe_status status = read_tokens(session, s, prompt + at, taken, at);
         if (status != PE_OK) {
@@ -169,19 +186,18 @@ pe_status pe_generate(pe_session *session, const int64_t *prompt, int64_t count,
         return status;
     }
     *made = 0;
-    step one, chunk = {0};
-    if (!find_step(session, "decode", &one)) {
+    steps all = {0};
+    if (!find_step(session, "decode", &all.one)) {
         return pe_fail(session->message, PE_ERROR_NAME,
                        "program %s has no entry \"decode\" that generates text",
                        session->program->name);
     }
-    if (!find_step(session, "prefill", &chunk)) {
-        chunk.entry = NULL;
-    }
+    find_step(session, "prefill", &all.chunk);
+    find_step(session, "prefill_long", &all.long_chunk);
     const step *end = NULL;
-    status = check(session, &one, count, cached, how);
+    status = check(session, &all.one, count, cached, how);
     if (status == PE_OK) {
-        status = read_prompt(session, &one, &chunk, prompt, count, cached, &end);
+        status = read_prompt(session, &all, prompt, count, cached, &end);
     }
-    return status == PE_OK ? extend(session, &one, end, count, how, tokens, made) : status;
+    return status == PE_OK ? extend(session, &all.one, end, count, how, tokens, made) : status;
 }
