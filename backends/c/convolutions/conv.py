@@ -49,7 +49,12 @@ from pockengine.backends.c.modelled import whole_cycles
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.products.amx import AmxSpec
 from pockengine.backends.c.products.gemm import product_kernel, template
-from pockengine.backends.c.products.product import DotSpec, TiledSpec, choose_product
+from pockengine.backends.c.products.product import (
+    DotSpec,
+    StreamSpec,
+    TiledSpec,
+    choose_product,
+)
 from pockengine.backends.geometry import Geometry
 from pockengine.backends.native.kernel import SYMBOL, Kernel, define_kernel, note
 from pockengine.backends.picking import PlanCandidate, as_candidates, picked
@@ -159,7 +164,7 @@ def conv_kernel(node: Node, choice: Choice, device: Device) -> Kernel:
         return strided_kernel(node, spec, device)
     opened = open_fusion(node, device)
     match spec:
-        case DotSpec() | TiledSpec() | AmxSpec():
+        case DotSpec() | StreamSpec() | TiledSpec() | AmxSpec():
             return product_kernel(opened, spec, device)
         case DepthwiseSpec():
             return depthwise_kernel(opened, spec, device)

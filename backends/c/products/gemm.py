@@ -1,7 +1,7 @@
 """Kernels of `matmul`: the three products of training, y = x w, dx = dy wᵀ and dw = xᵀ dy.
 
-The templates are gemm.inc.h, gemm_dot.inc.h and gemm_amx.inc.h of runtime/kernels; product.py
-chooses the parameters; an epilogue comes from the fusion.
+The templates are gemm.inc.h, gemm_dot.inc.h, gemm_stream.inc.h and gemm_amx.inc.h of
+runtime/kernels; product.py chooses the parameters; an epilogue comes from the fusion.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,13 @@ from pockengine.backends.c.family import KernelFamily
 from pockengine.backends.c.modelled import whole_cycles
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.products.amx import AmxSpec
-from pockengine.backends.c.products.product import DotSpec, ProductSpec, TiledSpec, choose_product
+from pockengine.backends.c.products.product import (
+    DotSpec,
+    ProductSpec,
+    StreamSpec,
+    TiledSpec,
+    choose_product,
+)
 from pockengine.backends.c.products.product_shape import BatchStride, MatmulShape, product_of
 from pockengine.backends.c.tile import Tile
 from pockengine.backends.native.kernel import Kernel, define_kernel
@@ -59,6 +65,9 @@ def product_text(opened: Anchored, spec: ProductSpec) -> tuple[list[Code], Text]
         macros = _matrix_macros(opened, spec.product, spec.tile)
         prelude = _comment(spec.product) + template(macros, opened.store, "gemm_dot")
         return [opened.io, run, *opened.end], prelude
+    if isinstance(spec, StreamSpec):
+        run = f"{opened.symbol}_run(w, &io, {', '.join(opened.names)}, scratch);"
+        return [opened.io, run, *opened.end], _stream_prelude(opened, spec)
     if isinstance(spec, AmxSpec):
         run = f"{opened.symbol}_run(w, &io, {', '.join(opened.names)}, scratch);"
         return [opened.io, run, *opened.end], _amx_prelude(opened, spec)
@@ -107,6 +116,22 @@ def _tiled_prelude(opened: Anchored, spec: TiledSpec) -> Text:
         macros |= {"PE_PAIRS": 1, "PE_F32_K": spec.f32.k}
     store = opened.store + "\n" + opened.store_pair
     return _comment(spec.f32 or p) + template(macros, store, "gemm")
+
+
+def _stream_prelude(opened: Anchored, spec: StreamSpec) -> Text:
+    p = spec.product
+    macros: dict[str, object] = {
+        "PE_FN(name)": f"PE_JOIN({opened.symbol}_, name)",
+        "PE_VL": spec.lanes,
+        "PE_STEPS": spec.steps,
+        "PE_PITCH": spec.pitch,
+        "PE_M": p.m,
+        "PE_N": p.n,
+        "PE_K": p.k,
+        "PE_A_ROW": p.a_row,
+        "PE_B_PITCH": p.b_pitch,
+    }
+    return _comment(p) + template(macros, opened.store, "gemm_stream")
 
 
 def _amx_prelude(opened: Anchored, spec: AmxSpec) -> Text:

@@ -122,6 +122,23 @@ def test_rows_that_meet_many_panels_are_copied(
     check(cases, tmp_path, **({"compiler": compiler} if compiler else {}))
 
 
+@pytest.mark.parametrize("isa", ["sse2", "avx2", "avx512"])
+def test_few_rows_read_a_large_matrix_row_by_row(isa: str, tmp_path: Path) -> None:
+    narrow = machine_of(device_of(isa)).lanes == 4
+    nodes = [
+        with_epilogue(matmul(1, 1003, 267), "residual"),
+        with_epilogue(matmul(3, 1029, 256), "two_results"),
+        with_epilogue(matmul(4 if narrow else 8, 257, 1023), "gate"),
+        matmul(2, 4096, 65),
+    ]
+    cases = [case_of(node, matmul_kernel, isa, seed) for seed, node in enumerate(nodes)]
+    assert all("gemm_stream.inc.h" in case.kernel.source for case in cases)
+    small, many = matmul(1, 1000, 262), matmul(5 if narrow else 9, 1003, 267)
+    for node in (small, many, matmul(1, 1003, 267, (False, True))):
+        assert "gemm_stream.inc.h" not in matmul_kernel(node, device_of(isa)).source
+    check(cases, tmp_path)
+
+
 def test_a_panel_beyond_the_first_cache_costs_more() -> None:
     plan = plan_product(product_of(matmul(512, 768, 768, (False, True))), device_of("avx2")).plan
     assert (plan.tile.rows, plan.tile.columns, plan.rows_copied) == (6, 16, True)
