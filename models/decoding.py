@@ -145,8 +145,7 @@ def _attend(
 ) -> tuple[torch.Tensor, None]:
     """Attend to the cache before `start` and to the chunk's own tokens up to each one.
 
-    Query (1, heads, tokens, width). The softmax over both is merged from that over each: a row's
-    maximum and sum are weights of its two results (FlashAttention-2, arXiv 2307.08691).
+    Query (1, heads, tokens, width).
     """
     other = [name for name in _OTHER if how.get(name) is not None]
     if other or attention_mask is not None:
@@ -164,20 +163,30 @@ def _attend(
     seen = _seen(chunk.start, query.shape[1], keys.shape[1], how.get("sliding_window"))
     if cap is not None:
         return _capped(query, (keys, key), (values, value), seen, scale=scale, cap=cap), None
+    return _merged(query, (keys, key), (values, value), seen, scale=scale), None
+
+
+def _merged(
+    query: torch.Tensor, keys: Rows, values: Rows, seen: Rows, *, scale: float
+) -> torch.Tensor:
+    """Attend to cache and chunk apart, and merge the softmax over both from that over each.
+
+    A row's maximum and sum are the weights of its two results (FlashAttention-2, arXiv 2307.08691).
+    """
     cached, own = seen
     empty = ~cached.any(dim=-1, keepdim=True)  # such a row attends to any position, with weight 0
     first = torch.arange(cached.shape[-1]) == 0
-    rows = [
-        ATTEND(query, keys, values, (cached | (empty & first))[None, None], scale),
-        ATTEND(query, key, value, own[None, None], scale),
-    ]
-    (before, before_stats), (after, after_stats) = rows
+    masks = cached | (empty & first), own
+    (before, before_stats), (after, after_stats) = (
+        ATTEND(query, key, value, mask[None, None], scale)
+        for key, value, mask in zip(keys, values, masks, strict=True)
+    )
     most, total = before_stats.split(1, dim=-1)
     most = torch.where(empty[None, :, None], -torch.inf, most)
     own_most, own_total = after_stats.split(1, dim=-1)
     largest = torch.maximum(most, own_most)
     total, own_total = total * (most - largest).exp(), own_total * (own_most - largest).exp()
-    return (before * total + after * own_total) / (total + own_total), None
+    return (before * total + after * own_total) / (total + own_total)
 
 
 def _seen(
