@@ -307,7 +307,7 @@ DEPS = {
         "test_vulkan_sessions": ["//:api", "//:errors", "//:root", "//backends/gpu", "//devices", "//tests/backends:session_tests", "//tests/backends/gpu:driven", "//tests/backends/gpu:watched_vulkan", "//tests/compiler:small_nets", "@pypi//numpy", "@pypi//safetensors"],
         "watched": ["//:root", "//backends/native", "//devices"],
         "watched_opencl": ["//:root", "//tests/backends/gpu:watched"],
-        "watched_vulkan": ["//:errors", "//:root", "//backends/gpu", "//backends/native", "//farm/gpu", "//tests/backends/gpu:watched", "@pypi//pytest"],
+        "watched_vulkan": ["//:errors", "//:root", "//backends", "//backends/gpu", "//backends/native", "//farm/gpu", "//tests/backends/gpu:watched", "@pypi//pytest"],
     },
     "tests/backends/onnx/qnn": {
         "beside_oracle": ["//:root", "//backends", "//backends/onnx", "//compiler", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:passes", "//compiler:quantize", "//devices", "//tests/backends:every", "//tests/backends/onnx:nets", "@pypi//click", "@pypi//numpy"],

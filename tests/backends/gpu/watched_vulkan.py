@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pockengine.backends.cache import own_cache
 from pockengine.backends.gpu.driven import RUNTIME
 from pockengine.backends.native.runtime_files import runtime_folders
 from pockengine.errors import FarmError
@@ -51,6 +52,7 @@ def validation(folder: Path) -> Iterator[None]:
         f"khronos_validation.log_filename = {log}\n"
     )
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MESA_SHADER_CACHE_DIR", str(own_cache() / "mesa"))
         if any(LAYERS.glob("*khronos_validation*")):
             patch.setenv("VK_INSTANCE_LAYERS", LAYER)
             patch.setenv("VK_LAYER_SETTINGS_PATH", str(settings))

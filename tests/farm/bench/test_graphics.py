@@ -53,6 +53,7 @@ def test_local_driver_matches_pytorch(
     if not has_driver():
         pytest.skip(f"this machine has no {name} (./bazelw installs one)")
     monkeypatch.setenv("POCL_CACHE_DIR", str(own_cache() / "pocl"))
+    monkeypatch.setenv("MESA_SHADER_CACHE_DIR", str(own_cache() / "mesa"))
     found = name, lambda: DriverDevice("Chip", is_gpu=False)
     monkeypatch.setitem(graphics.DRIVERS, backend, found)
     path = tmp_path / "records.jsonl"
