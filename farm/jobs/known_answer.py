@@ -28,6 +28,7 @@ def known_answer_program(
     """
     if device.freestanding:
         return None
+    from pockengine.backends.native.build import linker
     from pockengine.backends.native.toolchain import find_toolchain
 
     try:
@@ -43,10 +44,13 @@ def known_answer_program(
         return program
     program.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-        binary = Path(folder) / "made"
-        command = [*toolchain.command, *flags, str(SOURCE), "-o", str(binary)]
+        made, binary = str(Path(folder) / "made.o"), Path(folder) / "made"
+        compile_ = [*toolchain.command, *FLAGS, "-c", str(SOURCE), "-o", made]
+        # As artifacts are linked: zig then builds one libc for both.
+        link = [*linker(toolchain.command), *flags, made, "-o", str(binary)]
         tell(f"building the health check's program for {device.name}: minutes, the first time")
-        fault = _why_not_built(command, {**os.environ, **toolchain.environment})
+        environment = {**os.environ, **toolchain.environment}
+        fault = _why_not_built(compile_, environment) or _why_not_built(link, environment)
         if fault is not None:
             tell(f"without that program: {fault}")
             return None

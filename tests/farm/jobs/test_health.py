@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -104,6 +104,20 @@ def test_programs_are_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     assert known_answer.known_answer_program(HOST) == program
     assert list(program.parent.iterdir()) == [program]
+
+
+def test_cpus_of_an_architecture_share_a_libc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zig builds a libc for each CPU that it links for, in 75 s."""
+    pytest.importorskip("ziglang")
+    commands: list[Sequence[str]] = []
+    monkeypatch.setattr(known_answer, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(known_answer, "_why_not_built", lambda c, _: commands.append(c))
+    with pytest.raises(FileNotFoundError):  # nothing is built
+        known_answer.known_answer_program(load_device("rpi5"))
+    cpus = [[word for word in command if word.startswith("-mcpu")] for command in commands]
+    assert cpus == [["-mcpu=cortex_a76"], ["-mcpu=baseline"]]
 
 
 def test_slow_compilers_are_not_board_faults(
