@@ -433,6 +433,7 @@ DEPS = {
     "tests/farm/bench": {
         "remaining": ["//:errors", "//:root", "//farm/bench", "//farm/boards", "//farm/cli:bench_lib", "//farm/references", "//farm/results", "@pypi//numpy", "@pypi//rich"],
         "test_ab": ["//:errors", "//:root", "//farm/bench:ab", "//farm/jobs", "//farm/transports", "//tests/farm:helpers"],
+        "test_generation": ["//:errors", "//:root", "//farm/bench", "//farm/cli:bench_lib", "//farm/references", "//tests/farm/bench:warm", "//tests/finetune/lm:decoders", "@pypi//click", "@pypi//numpy"],
         "test_graphics": ["//:errors", "//:root", "//backends", "//farm/bench", "//farm/cli:bench_lib", "//farm/gpu", "//farm/results", "//tests/backends/gpu:watched_opencl", "//tests/backends/gpu:watched_vulkan", "//tests/farm:helpers", "@pypi//click"],
         "test_integers": ["//:api", "//:errors", "//:root", "//farm/bench", "//farm/boards", "//farm/references:protocol", "@pypi//numpy"],
         "test_llm": ["//:errors", "//:root", "//compiler:ir", "//devices", "//farm/bench", "//farm/cli:bench_lib", "//farm/references", "//models", "//tests/farm/bench:warm", "//tests/finetune/lm:decoders", "@pypi//click", "@pypi//numpy"],

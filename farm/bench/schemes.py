@@ -9,7 +9,9 @@ from pockengine.errors import FarmError
 from pockengine.models.decoders import SIZES, check_decoder
 from pockengine.models.registry import FAMILIES, ModelName, parse_model
 
-PEERS, RUNTIMES, LLM, GPU, PAPER = SUITES = ("peers", "runtimes", "llm", "gpu", "paper")
+PEERS, RUNTIMES, LLM, GENERATION, GPU, PAPER = SUITES = (
+    *("peers", "runtimes", "llm", "generation", "gpu", "paper"),
+)
 MODEL = "mobilenet_v2-0.35-96"
 SPARSE = "sparse"
 SCHEMES = ("full", "bias-only", "last-2-blocks", SPARSE)
@@ -20,7 +22,7 @@ BY_HAND_FOR = ("mobilenet_v2",)
 
 NAMES = {
     "Models": ", ".join(known.form(name) for name, known in FAMILIES.items()),
-    "Models of llm": f"{', '.join(SIZES)}, or the folder of a decoder of transformers",
+    "Models of llm, generation": f"{', '.join(SIZES)}, or the folder of a decoder of transformers",
     "Presets": ", ".join(PRESETS),
 }
 """Names that a user may give, by kind."""

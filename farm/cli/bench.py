@@ -18,7 +18,15 @@ from pockengine.devices import known_devices
 from pockengine.devices.schema import ARCHITECTURES
 from pockengine.errors import PockEngineError
 from pockengine.extras import need
-from pockengine.farm.bench.schemes import LLM, MODEL, NAMES, SUITES, check_schemes, listed_model
+from pockengine.farm.bench.schemes import (
+    GENERATION,
+    LLM,
+    MODEL,
+    NAMES,
+    SUITES,
+    check_schemes,
+    listed_model,
+)
 from pockengine.farm.boards.board import Board, Local, board_for, load_boards
 from pockengine.farm.cli.base import from_user
 from pockengine.farm.cli.bench_options import check_options
@@ -126,6 +134,11 @@ def _check(options: Mapping[str, Any]) -> None:
         from pockengine.farm.cli.bench_llm import check_llm
 
         check_llm(options["models"], options["schemes"], options["engines"])
+        return
+    if options["suite"] == GENERATION:
+        from pockengine.farm.cli.bench_llm import check_models
+
+        check_models(options["models"])
         return
     for model in options["models"]:
         listed_model(model)

@@ -17,11 +17,21 @@ from pockengine.farm.bench.paper.cells import PaperChoice
 from pockengine.farm.bench.result import BenchOptions, BenchResult, Keep
 from pockengine.farm.bench.runtimes import BACKENDS
 from pockengine.farm.bench.runtimes import SCHEMES as RUNTIMES_SCHEMES
-from pockengine.farm.bench.schemes import GPU, LLM, MODEL, PAPER, PEERS, RUNTIMES, SCHEMES
+from pockengine.farm.bench.schemes import (
+    GENERATION,
+    GPU,
+    LLM,
+    MODEL,
+    PAPER,
+    PEERS,
+    RUNTIMES,
+    SCHEMES,
+)
 from pockengine.farm.bench.suite import FULL
 from pockengine.farm.bench.table import bench_table, meaning_of
 from pockengine.farm.boards.board import Board, Local
 from pockengine.farm.cli.base import from_user
+from pockengine.farm.cli.bench_generation import GenerationSuite
 from pockengine.farm.cli.bench_llm import LlmOptions, LlmSuite
 from pockengine.farm.cli.bench_paper import PaperOptions, run_paper
 from pockengine.farm.cli.bench_runtimes import RuntimesOptions, RuntimesSuite, interpreters
@@ -44,7 +54,7 @@ def bench_on(
         return _run_paper(options, board, json_file, database)
     by_gpu = options["backend"] or suite == GPU
     threads = options["threads"] or (1 if by_gpu else _default_threads(board))
-    if suite == LLM or (suite in (PEERS, RUNTIMES) and not board.emulated):
+    if suite in (LLM, GENERATION) or (suite in (PEERS, RUNTIMES) and not board.emulated):
         return _run_suite(options, board, threads, json_file=json_file, database=database)
 
     def keep(records: Sequence[Record]) -> None:
@@ -140,7 +150,7 @@ def _run_suite(
     """Measure a suite on this machine; records are kept as they come."""
     suite = options["suite"]
     if not isinstance(board.place, Local):
-        also = "" if suite == LLM else " and on emulated boards"
+        also = "" if suite in (LLM, GENERATION) else " and on emulated boards"
         raise FarmError(f"--suite={suite} runs on this machine{also}, not on {board.name}")
 
     def keep(records: Sequence[Record]) -> None:
@@ -148,6 +158,9 @@ def _run_suite(
 
     if suite == LLM:
         return run_suite(LlmSuite(_llm_options(options, threads)), keep)
+    if suite == GENERATION:
+        chosen = (options["models"], options["lengths"], threads, options["quick"])
+        return run_suite(GenerationSuite(*chosen), keep)
     if suite == RUNTIMES:
         return run_suite(RuntimesSuite(_runtimes_options(options, threads)), keep)
     report = options["report"]

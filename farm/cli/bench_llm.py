@@ -79,7 +79,7 @@ def llm_plan(options: LlmOptions) -> list[LlmMeasurement]:
     )
     return [
         LlmMeasurement(
-            _model_path(model),
+            model_path(model),
             batch,
             length,
             schemes=tuple(dict.fromkeys(options.schemes or PEERS)),
@@ -96,12 +96,17 @@ def llm_plan(options: LlmOptions) -> list[LlmMeasurement]:
 
 def check_llm(models: Sequence[str], schemes: Sequence[str], engines: Sequence[str]) -> None:
     """Raise an error for a model, scheme or engine that the suite does not have."""
-    check_decoders([_model_path(model) for model in models])
+    check_models(models)
     _check("scheme", [name for name in schemes if not BLOCKS.match(name)], tuple(PEERS))
     _check("engine", engines, ENGINES)
 
 
-def _model_path(model: str) -> str:
+def check_models(models: Sequence[str]) -> None:
+    """Raise ImportModelError for a name or folder that is not a decoder's."""
+    check_decoders([model_path(model) for model in models])
+
+
+def model_path(model: str) -> str:
     """Return a known name unchanged, and a folder's path relative to the user's folder."""
     return model if model in KNOWN else str(from_user(model))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pockengine.errors import FarmError
-from pockengine.farm.bench.schemes import GPU, LLM, PAPER, PEERS, RUNTIMES
+from pockengine.farm.bench.schemes import GENERATION, GPU, LLM, PAPER, PEERS, RUNTIMES
 from pockengine.farm.boards.board import Board
 
 RUN, RUN_EMULATED = "a run without --suite", "a run on an emulated board without --suite"
@@ -14,17 +14,20 @@ PEERS_HOST, RUNTIMES_HOST = (
     f"--suite={RUNTIMES} on this machine",
 )
 LLM_HOST, GPU_BOARD, PAPER_BOTH = f"--suite={LLM}", f"--suite={GPU}", f"--suite={PAPER}"
+GENERATION_HOST = f"--suite={GENERATION}"
 HOST_SUITES = (PEERS_HOST, RUNTIMES_HOST, LLM_HOST)
 RUNS = (RUN, RUN_EMULATED)
 BOARD_RUNS = (*RUNS, PEERS_BOARD, RUNTIMES_BOARD, GPU_BOARD)
 
 APPLIES: Mapping[str, tuple[str, ...]] = {
     "steps": (*BOARD_RUNS, LLM_HOST),
+    "schemes": (*BOARD_RUNS, *HOST_SUITES, PAPER_BOTH),
+    "batches": (*BOARD_RUNS, *HOST_SUITES, PAPER_BOTH),
     "references": (RUN_EMULATED,),
-    "lengths": (LLM_HOST,),
+    "lengths": (LLM_HOST, GENERATION_HOST),
     "engines": (*HOST_SUITES, PAPER_BOTH),
     "pythons": (RUNTIMES_HOST, RUNTIMES_BOARD),
-    "quick": (*HOST_SUITES, PAPER_BOTH),
+    "quick": (*HOST_SUITES, GENERATION_HOST, PAPER_BOTH),
     "resume": (PEERS_HOST, PAPER_BOTH),
     "bf16": (PEERS_HOST,),
     "tuned": (PEERS_HOST,),
@@ -40,6 +43,8 @@ APPLIES: Mapping[str, tuple[str, ...]] = {
 FLAGS = {
     "references": "reference",
     "lengths": "tokens",
+    "schemes": "scheme",
+    "batches": "batch",
     "engines": "engine",
     "pythons": "python",
     "joined": "records",
@@ -57,6 +62,7 @@ def kind_of(suite: str | None, emulated: bool) -> str:
         PEERS: (PEERS_HOST, PEERS_BOARD),
         RUNTIMES: (RUNTIMES_HOST, RUNTIMES_BOARD),
         LLM: (LLM_HOST, LLM_HOST),
+        GENERATION: (GENERATION_HOST, GENERATION_HOST),
         GPU: (GPU_BOARD, GPU_BOARD),
         PAPER: (PAPER_BOTH, PAPER_BOTH),
     }

@@ -1,4 +1,4 @@
-"""A language model's fine-tuning as a folder, for the workers that compare it: settings and tokens.
+"""A language model's fine-tuning, or its answer to a prompt, as a folder: settings and tokens.
 
 The model is a folder as transformers writes it, which every worker reads by itself; a job names it.
 AdamW with PyTorch's own settings; a batch's labels are its tokens, of which each is predicted from
@@ -24,13 +24,17 @@ SETTINGS, TOKENS = "lm_job.json", "tokens.safetensors"
 class LmJob:
     """Trained parameters and rates: `adapters` is a PEFT folder, `trainable` names parameters.
 
-    At most one of them is given; without either all of the model trains.
+    At most one of them is given; without either all of the model trains. With `answer` nothing
+    trains: a step generates so many of the likeliest tokens after the first row of the batch. With
+    `cached` its keys and values are computed before, except for the last token's.
     """
 
     model: str
     learning_rate: float
     adapters: str | None = None
     trainable: tuple[str, ...] | None = None
+    answer: int = 0
+    cached: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,11 @@ class LmData:
     def steps(self) -> int:
         """How many batches there are."""
         return int(self.tokens.shape[0])
+
+    @property
+    def prompt(self) -> list[int]:
+        """The first row of the first batch."""
+        return [int(token) for token in self.tokens[0, 0]]
 
     def inputs(self, index: int) -> dict[str, NDArray[np.int64]]:
         """Return a batch by the names of transformers."""

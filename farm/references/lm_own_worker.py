@@ -1,4 +1,5 @@
-"""The worker process that fine-tunes language models by our own C; see serve.py, lm_job.py.
+"""The worker process that fine-tunes language models, or generates, by our own C; see serve.py,
+lm_job.py.
 
 The engine of a prepare request is the folder of an artifact for this machine.
 """
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from pockengine import __version__
 from pockengine.backends.artifact import load_artifact
+from pockengine.backends.generation import Generation
 from pockengine.backends.registry import open_session
 from pockengine.farm.references.job import Tensors
 from pockengine.farm.references.lm_job import LmData, read_lm_job
@@ -21,9 +23,10 @@ class OwnLm:
 
     version = __version__
 
-    def prepare(self, data: LmData, engine: str, threads: int) -> "PreparedOwnLm":
+    def prepare(self, data: LmData, engine: str, threads: int) -> "PreparedOwnLm | OwnGenerator":
         """Load an artifact, with the weights that it was compiled with."""
-        return PreparedOwnLm(Path(engine), data, threads)
+        prepared = OwnGenerator if data.job.answer else PreparedOwnLm
+        return prepared(Path(engine), data, threads)
 
 
 class PreparedOwnLm:
@@ -48,6 +51,35 @@ class PreparedOwnLm:
     def tensors(self) -> Tensors:
         """Return nothing: the losses of later batches verify the weights."""
         return {}
+
+
+class OwnGenerator:
+    """A session that answers a prompt."""
+
+    def __init__(self, folder: Path, data: LmData, threads: int) -> None:
+        """Open the session, and read the prompt if it is to be cached."""
+        artifact = load_artifact(folder)
+        self.prompt = data.prompt
+        self.how = Generation(data.job.answer)
+        self.cached = len(self.prompt) - 1 if data.job.cached else 0
+        self.session = open_session(artifact, threads)
+        self.file_bytes = artifact.weights.stat().st_size
+        self.session.generate(self.prompt, self.how)
+
+    def step(self, index: int) -> float:
+        """Answer the prompt; return the last token."""
+        return float(self._answer()[-1])
+
+    def predict(self, index: int) -> NDArray[np.int64]:
+        """Return the answer."""
+        return np.asarray(self._answer(), np.int64)
+
+    def tensors(self) -> Tensors:
+        """Return nothing: no weight changes."""
+        return {}
+
+    def _answer(self) -> list[int]:
+        return self.session.generate(self.prompt, self.how, cached=self.cached)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""The worker process that fine-tunes language models in PyTorch, a job with adapters by PEFT.
+"""The worker process of language models in PyTorch: it fine-tunes, a job with adapters by PEFT, or
+generates with the cache of transformers.
 
 An engine in bf16 is PyTorch under autocast, as its users run it.
 The model and its loss are those of transformers.
 """
+
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +24,11 @@ class TorchLm:
 
     version = f"{torch.__version__}, transformers {transformers.__version__}"
 
-    def prepare(self, data: LmData, engine: str, threads: int) -> "PreparedLm":
+    def prepare(self, data: LmData, engine: str, threads: int) -> "PreparedLm | Generator":
         """Load the job's model from its folder."""
         torch.set_num_threads(threads)
+        if data.job.answer:
+            return Generator(data)
         found = find_lm_engine(engine)
         return PreparedLm(data, found.compiled, found.dtype == "bf16")
 
@@ -61,6 +66,51 @@ class PreparedLm:
     def tensors(self) -> Tensors:
         """Return nothing: the losses of later batches verify the weights."""
         return {}
+
+
+class Generator:
+    """A model that answers a prompt, with the loop of a user who knows the number of tokens."""
+
+    file_bytes = 0
+
+    def __init__(self, data: LmData) -> None:
+        """Load the job's model, and read the prompt if it is to be cached."""
+        self.model = _model(data.job).eval()
+        self.prompt = torch.tensor([data.prompt])
+        self.tokens = data.job.answer
+        self.cache = None
+        if data.job.cached:
+            self.cache = self._forward(self.prompt[:, :-1], None).past_key_values
+        self._answer()
+
+    def step(self, index: int) -> float:
+        """Answer the prompt; return the last token."""
+        return float(self._answer()[-1])
+
+    def predict(self, index: int) -> NDArray[np.int64]:
+        """Return the answer."""
+        return np.asarray(self._answer(), np.int64)
+
+    def tensors(self) -> Tensors:
+        """Return nothing: no weight changes."""
+        return {}
+
+    def _answer(self) -> list[int]:
+        read = self.prompt.shape[1] - 1 if self.cache is not None else 0
+        if self.cache is not None and self.cache.get_seq_length() > read:
+            self.cache.crop(read - self.cache.get_seq_length())
+        cache, ids, answer = self.cache, self.prompt[:, read:], list[int]()
+        for _ in range(self.tokens):
+            found = self._forward(ids, cache)
+            cache, ids = found.past_key_values, found.logits[:, -1:].argmax(-1)
+            answer.append(int(ids))
+        return answer
+
+    def _forward(self, ids: torch.Tensor, cache: Any) -> Any:
+        with torch.inference_mode():
+            return self.model(
+                input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1
+            )
 
 
 def _model(job: LmJob) -> torch.nn.Module:

@@ -43,8 +43,10 @@ class ReferenceTrainer(Protocol):
         """Train on one batch and return its loss."""
         ...
 
-    def predict(self, index: int) -> NDArray[np.float32]:
-        """Return the logits of a batch; batch norms use their running statistics."""
+    def predict(self, index: int) -> NDArray[np.generic]:
+        """Return the logits of a batch, or the tokens of an answer; batch norms use their running
+        statistics.
+        """
         ...
 
     def tensors(self) -> Tensors:

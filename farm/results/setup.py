@@ -25,6 +25,8 @@ UNITS = {
     "file_bytes": "bytes",
     "loss": "1",
     "tokens_per_s": "tokens/s",
+    "prompt_ms": "ms",
+    "token_ms": "ms",
     "max_rel_error": "1",
     "kernel_us": "us",
     "compile_s": "s",

@@ -1,0 +1,89 @@
+"""The suite of generation: equal tokens, times in turns, records, refusals."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from pockengine.errors import FarmError
+from pockengine.farm.bench import generation
+from pockengine.farm.bench.generation import GenerationMeasurement, measure_generation
+from pockengine.farm.bench.generation_table import generation_records, generation_table
+from pockengine.farm.cli.bench import main
+from pockengine.farm.cli.bench_generation import GenerationSuite
+from pockengine.farm.references.worker import LM_TORCH
+from pockengine.tests.farm.bench.warm import warm_workers
+from pockengine.tests.finetune.lm.decoders import llama, save
+
+PROMPT, ANSWER = 40, 6
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> Iterator[None]:
+    with warm_workers(LM_TORCH, "transformers.models.llama.modeling_llama"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tmp_path_factory.mktemp("models") / "tiny", llama(vocab_size=320))
+
+
+def test_engines_choose_the_same_tokens_and_take_turns(folder: Path, tmp_path: Path) -> None:
+    measurement = GenerationMeasurement(str(folder), PROMPT, ANSWER, threads=1, rounds=2)
+    result = measure_generation(measurement, tmp_path)
+    assert [line.engine for line in result.lines] == ["torch-eager", "pockengine"]
+    for line in result.lines:
+        assert (line.prompt.n, line.token.n) == (2 * generation.PROMPTS, 2 * generation.ANSWERS)
+        assert line.token.min > 0
+    records = generation_records(result, "abc", 1)
+    found = {(x.engine, x.metric): x.value for x in records}
+    assert len(found) == 4
+    assert found["pockengine", "token_ms"] == result.lines[1].token.median
+    assert {(x.model, x.seq_len, x.dtype) for x in records} == {("tiny-40", PROMPT, "f32")}
+    assert generation_table(result, 1).row_count == 2
+
+
+def test_wrong_tokens_have_no_speed() -> None:
+    def answering(*tokens: int) -> Any:
+        return SimpleNamespace(predict=lambda: np.array(tokens))
+
+    workers = {("torch-eager", phase): answering(4, 7) for phase in ("prompt", "answer")}
+    workers |= {("pockengine", phase): answering(4, 8) for phase in ("prompt", "answer")}
+    with pytest.raises(FarmError, match="token 1 of the answer is 8, and 7 by transformers"):
+        generation._check_tokens(workers)
+
+
+def test_prompts_beyond_the_positions_are_refused(folder: Path, tmp_path: Path) -> None:
+    measurement = GenerationMeasurement(str(folder), 60, 10, threads=1, rounds=1)
+    with pytest.raises(FarmError, match="has positions for 64 tokens, and a prompt of 60 with"):
+        measure_generation(measurement, tmp_path)
+
+
+def test_plan_has_two_prompts_unless_one_is_chosen() -> None:
+    cells = GenerationSuite((), (), threads=2, quick=False).plan()
+    assert [(x.model, x.prompt, x.answer) for x in cells] == [
+        ("llama-110m", 128, 64),
+        ("llama-110m", 512, 64),
+    ]
+    (cell,) = GenerationSuite(("llama-110m",), (32,), threads=1, quick=True).plan()
+    assert (cell.prompt, cell.rounds) == (32, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--device=rpi4"], "--suite=generation runs on this machine, not on"),
+        (["--scheme=lora"], "--scheme does not go with --suite=generation"),
+        (["--batch=2"], "--batch does not go with --suite=generation"),
+        (["--model=nonsense"], "no decoder that is known here"),
+    ],
+)
+def test_commands_that_do_not_fit_are_refused(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(main, ["--suite=generation", *arguments])
+    assert result.exit_code == 1
+    assert message in result.output
