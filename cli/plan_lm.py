@@ -17,7 +17,7 @@ from pockengine.cli.options import (
 from pockengine.compiler.storage import Storage
 from pockengine.devices import find_device
 from pockengine.finetune.lm.plan import LmMemory, Shape, plans
-from pockengine.models.decoders import SIZES, shapes_of
+from pockengine.models.decoders import SIZES, check_length, shapes_of
 from pockengine.options import CompileOptions
 
 SCHEMES = ("full", "lora", "sparse")
@@ -67,7 +67,9 @@ def plan_lm(
         for form in (weights if scheme != "full" else ("f32",))
     ]
     device = find_device(options.device).on(options.backend)
-    found = list(plans(shapes_of(model), shape, ways, device))
+    module = shapes_of(model)
+    check_length(model, module, length)
+    found = list(plans(module, shape, ways, device))
     optimizer = str(options.optimizer)
     if as_json:
         facts: dict[str, Any] = {
@@ -88,9 +90,10 @@ def _row(plan: LmMemory) -> dict[str, Any]:
 
 
 def _table(title: str, found: Sequence[LmMemory]) -> Table:
+    unit, power = ("GB", 9) if max(plan.total_bytes for plan in found) >= 1e9 else ("MB", 6)
     caption = (
-        "GB (10^9 bytes), planned, not run; M params: millions that train; Orin, s: the seconds of "
-        "a step, modelled by the roofline of its GPU with f16 products"
+        f"{unit} (10^{power} bytes), planned, not run; M params: millions that train; Orin, s: the "
+        "seconds of a step, modelled by the roofline of its GPU with f16 products"
     )
     table = Table(title=title, caption=caption, box=SIMPLE)
     table.add_column("scheme")
@@ -99,7 +102,7 @@ def _table(title: str, found: Sequence[LmMemory]) -> Table:
         table.add_column(heading, justify="right")
     for plan in found:
         sizes = (plan.trained_bytes, plan.states_bytes, plan.frozen_bytes, plan.arena_bytes)
-        figures = [f"{size / 1e9:.2f}" for size in (*sizes, plan.total_bytes)]
+        figures = [f"{size / 10**power:.2f}" for size in (*sizes, plan.total_bytes)]
         figures.append(f"{plan.orin_ms / 1e3:.2f}")
         frozen = plan.frozen_weights if plan.scheme != "full" else "-"
         table.add_row(plan.scheme, frozen, _millions(plan.trained), *figures)

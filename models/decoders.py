@@ -73,6 +73,16 @@ def shapes_of(name: str) -> Any:
     return decoder_of(Path(name))
 
 
+def check_length(name: str | Path, module: Any, length: int) -> None:
+    """Raise ImportModelError if a decoder does not support this many positions."""
+    longest = getattr(module.config, "max_position_embeddings", None)
+    if longest is not None and length > longest:
+        raise ImportModelError(
+            f"--max-length {length} is beyond the {longest} tokens that {name} knows positions of; "
+            "give at most these"
+        )
+
+
 def check_decoder(name: str) -> None:
     """Raise ImportModelError, before any import, for a name or folder that is not a decoder."""
     if name not in SIZES and not (Path(name) / "config.json").is_file():

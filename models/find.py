@@ -67,10 +67,14 @@ def find_model(
     path = Path(name)
     if classes is not None and (":" in name or path.suffix in FILES or path.is_dir()):
         raise ImportModelError(f"{name} says itself how many classes it has; leave --classes out")
+    if ":" not in name and (path.suffix in FILES or path.is_dir()):
+        return _of_file(name, path, (batch, usual), shapes or {})
+    if shapes:
+        raise ImportModelError(
+            f"--shape is for sizes that a file leaves open; {name} has its own: leave --shape out"
+        )
     if ":" in name:
         return _call_factory(name, batch, usual)
-    if path.suffix in FILES or path.is_dir():
-        return _of_file(name, path, (batch, usual), shapes or {})
     listed = parse_model(name, "; or give package.module:function, or a model's file or folder")
     need(f"the model {name}", listed.known.extra)
     import torch

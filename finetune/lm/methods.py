@@ -72,16 +72,14 @@ class Method:
         if not self.beta > 0:
             raise FinetuneError(f"beta is {self.beta:g}; give a number above 0")
         if (self.teacher is None) == (self.form == TAUGHT):
+            verb = "needs" if self.teacher is None else "takes no"
             raise FinetuneError(
-                f"--method {self.name} and --teacher {self.teacher} do not go together: only "
-                "distill reads a teacher's logits, and needs them"
+                f"--method {self.name} {verb} --teacher: only distill reads a teacher's logits"
             )
-
         if (self.drawing is None) == (self.form == DRAWN):
-            reward = self.drawing and self.drawing.reward
+            verb = "needs" if self.drawing is None else "takes no"
             raise FinetuneError(
-                f"--method {self.name} and --reward {reward} do not go together: only grpo rewards "
-                "answers by a function, and needs one"
+                f"--method {self.name} {verb} --reward: only grpo rewards answers by a function"
             )
 
     @property

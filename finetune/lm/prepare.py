@@ -42,6 +42,7 @@ from pockengine.finetune.lm.tokens import (
     tokenize,
 )
 from pockengine.models.causal_lm import CausalLM, open_causal_lm
+from pockengine.models.decoders import check_length
 from pockengine.models.decoding import decoding_graphs
 
 QUESTIONS = 3
@@ -263,13 +264,9 @@ def _decoding(model: CausalLM, graph: Graph, settings: Settings) -> Mapping[str,
 
 
 def open_decoder(folder: Path, length: int) -> CausalLM:
-    """Open a decoder; FinetuneError if it does not support this many positions."""
+    """Open a decoder; ImportModelError if it does not support this many positions."""
     model = open_causal_lm(folder)
-    if model.longest is not None and length > model.longest:
-        raise FinetuneError(
-            f"--max-length {length} is beyond the {model.longest} tokens that {folder} knows "
-            "positions of; give at most these"
-        )
+    check_length(folder, model.module, length)
     return model
 
 

@@ -196,8 +196,9 @@ def _parsed(path: Path, number: int, line: Any, parse: Parse[T], forms: str) -> 
             raise TypeError("it is not an object")
         return parse(number, row)
     except (ValueError, TypeError, LookupError, RecursionError) as error:
+        fault = f"it has no {error}" if isinstance(error, KeyError) else repr(error)
         raise FinetuneError(
-            f"{path}, line {number} is not an example: {error!r}; a line is a JSON object with "
+            f"{path}, line {number} is not an example: {fault}; a line is a JSON object with "
             f"{forms}"
         ) from error
 

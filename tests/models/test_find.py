@@ -64,6 +64,12 @@ def test_function_in_the_current_folder_may_name_inputs_or_its_loss(
     assert lossy.graph().input("target").shape == (4, 2)
 
 
+@pytest.mark.parametrize("name", ["cnn-8", "net:factory"])
+def test_shapes_are_for_files(name: str) -> None:
+    with pytest.raises(ImportModelError, match=f"{name} has its own: leave --shape out"):
+        find_model(name, None, {"x": (1,)})
+
+
 def test_hugging_face_classifier_is_loaded_with_its_weights(tmp_path: Path) -> None:
     model = BertForSequenceClassification(BertConfig(**SMALL, num_labels=3))
     found = find_model(saved(model, tmp_path), batch=2, shapes={"input_ids": (2, 5)})

@@ -139,7 +139,7 @@ def nothing(line: Mapping[str, Any], answer: str) -> None:
 @pytest.mark.parametrize(
     ("options", "fact"),
     [
-        ((), "--method grpo and --reward None do not go together"),
+        ((), "--method grpo needs --reward: only grpo rewards"),
         (("--reward=no_such_module:f",), "no_such_module:f: ModuleNotFoundError.*function\\(line"),
         ((f"--reward={__name__}:share", "--group=1"), "--group is 1; give at least 2"),
         ((f"--reward={__name__}:share", "--group=3"), "--batch is 8, and .* draws 3 answers"),

@@ -72,7 +72,10 @@ def test_command_plans_each_scheme_with_each_weight_storage(tmp_path: Path) -> N
     assert 0 < lora["orin_ms"] < whole["orin_ms"]
     assert whole["orin_ms"] > whole["trained_bytes"] / ORIN.gbytes / 1e6
     shown = CliRunner().invoke(plan_lm, [str(folder), *options[:-1]], catch_exceptions=False)
-    assert "millions that train" in " ".join(shown.stdout.split())
+    assert "MB (10^6 bytes), planned" in " ".join(shown.stdout.split())
+    assert f"{whole['total_bytes'] / 1e6:.2f}" in shown.stdout
+    with pytest.raises(ImportModelError, match=r"--max-length \d+ is beyond the \d+ tokens"):
+        CliRunner().invoke(plan_lm, [str(folder), "--max-length=100000"], catch_exceptions=False)
 
 
 def test_layers_save_the_results_of_products(tmp_path: Path) -> None:

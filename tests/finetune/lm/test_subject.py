@@ -12,7 +12,7 @@ import transformers
 
 from pockengine.compiler.optim import AdamW
 from pockengine.compiler.sparse import ParamChoice, Scheme, preset
-from pockengine.errors import FinetuneError
+from pockengine.errors import FinetuneError, ImportModelError
 from pockengine.finetune.judges import HELD_OUT
 from pockengine.finetune.lm.settings import Texts
 from pockengine.finetune.lm.subject import decoder_subject, text_rows, text_tuning
@@ -166,7 +166,7 @@ def test_errors_name_unusable_validation_texts(folder: Path, tmp_path: Path) -> 
 
     with pytest.raises(FinetuneError, match="1 examples, and none can be held out to judge"):
         text_tuning(folder, Texts(path), LENGTH, 0)
-    with pytest.raises(FinetuneError, match="--max-length 65 is beyond the 64 tokens"):
+    with pytest.raises(ImportModelError, match="--max-length 65 is beyond the 64 tokens"):
         decoder_subject(folder, BATCH, 65)
 
 
