@@ -1,9 +1,9 @@
 /* Text generation with a decoder, token by token: greedy or sampled.
  *
  * A program that generates has the entries "decode", for one token, and optionally "prefill" and
- * "prefill_long", for a chunk and a long chunk of a prompt. Their inputs are tokens, the position of the first, and the token of the chunk to
- * predict from; their output is logits. They store the keys and values of earlier tokens in the
- * session, for pe_positions positions.
+ * "prefill_long", for a chunk and a long chunk of a prompt. Their inputs are tokens, the position
+ * of the first, and the token of the chunk to predict from; their output is logits. They store the
+ * keys and values of earlier tokens in the session, for pe_positions positions.
  */
 #ifndef PE_GENERATE_H
 #define PE_GENERATE_H
