@@ -25,8 +25,8 @@ class LmJob:
     """Trained parameters and rates: `adapters` is a PEFT folder, `trainable` names parameters.
 
     At most one of them is given; without either all of the model trains. With `answer` nothing
-    trains: a step generates so many of the likeliest tokens after the first row of the batch. With
-    `cached` its keys and values are computed before, except for the last token's.
+    trains: a step generates that number of tokens after the first row of the batch, the likeliest
+    each time. With `cached` its keys and values are computed before, except the last token's.
     """
 
     model: str
