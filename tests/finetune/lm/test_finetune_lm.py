@@ -349,7 +349,7 @@ def test_error_names_weights_of_another_model(folder: Path, tmp_path: Path) -> N
 def test_invalid_plans_are_rejected_before_compilation(
     folder: Path, data: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(FinetuneError, match="beyond the 64 tokens"):
+    with pytest.raises(ImportModelError, match="beyond the 64 tokens"):
         finetuned(folder, data, tmp_path / "out", "--max-length=65")
     with pytest.raises(FinetuneError, match=r"12 examples are longer than 4 tokens"):
         finetuned(folder, data, tmp_path / "out", "--max-length=4")

@@ -14,6 +14,10 @@
  * PE_KEYS_FLOATS for keys; and the products PE_FN(scores_run), PE_FN(mix_run) of
  * attention_product.inc.h, or with PE_DOTS PE_FN(scores_dot_rows) of gemm_dot.inc.h.
  */
+#if !defined(PE_DOTS)
+#error "attention.inc.h needs PE_DOTS"
+#endif
+
 #define PE_FORWARD 1
 #include "attention_rows.inc.h"
 #include "pe_transpose.h"
