@@ -9,8 +9,8 @@
  * gemm.inc.h; PE_STEPS; PE_PITCH, of the rows of sums, whole vectors.
  */
 
-#if !defined(PE_K) || !defined(PE_M) || !defined(PE_PITCH) || !defined(PE_STEPS)
-#error "gemm_stream.inc.h needs PE_K, PE_M, PE_PITCH and PE_STEPS"
+#if !defined(PE_K) || !defined(PE_N) || !defined(PE_STEPS) || !defined(PE_VL)
+#error "gemm_stream.inc.h needs PE_K, PE_N, PE_STEPS and PE_VL"
 #endif
 
 /* Adds the products of `steps` rows of B with one vector of columns to its sums. */
