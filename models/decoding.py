@@ -25,7 +25,7 @@ from pockengine.frontends.torch.unfilled import standing_in
 
 CHUNK, LONG_CHUNK = 32, 128
 """Tokens of a prompt that `prefill` and `prefill_long` read per call. A chunk streams all weights:
-with 110 M params, 16 tokens took 0.9 times as long as 32, and 128 2.7 times as long, on Zen 3.
+with 110 M params, 16 tokens took 0.85 times as long as 32, and 128 2.8 times as long, on Zen 3.
 """
 CHUNKS = {DECODE: 1, PREFILL: CHUNK, PREFILL_LONG: LONG_CHUNK}
 

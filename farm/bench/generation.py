@@ -14,7 +14,7 @@ from pockengine.backends.registry import backend_for
 from pockengine.compiler.compile import compile_entries
 from pockengine.devices import find_device
 from pockengine.errors import FarmError
-from pockengine.farm.bench.llm import OURS, TORCH
+from pockengine.farm.bench.llm import BYTES, OURS, TORCH, free_bytes
 from pockengine.farm.bench.llm_case import LmCase, make_lm_case
 from pockengine.farm.load import watching
 from pockengine.farm.progress import step
@@ -77,6 +77,7 @@ def measure_generation(measurement: GenerationMeasurement, folder: Path) -> Gene
     title, threads = f"{measurement.model}, {measurement.prompt} tokens", measurement.threads
     with step(f"{title}: compile"):
         case = make_lm_case(measurement.model, (1, measurement.prompt), 1, folder / "model")
+        _check_memory(case)
         opened = {TORCH: TORCH, OURS: str(_compiled(case, measurement, folder / "compiled"))}
     jobs = _jobs(case, measurement, folder)
     with contextlib.ExitStack() as stack:
@@ -105,6 +106,16 @@ def measure_generation(measurement: GenerationMeasurement, folder: Path) -> Gene
     return GenerationResult(
         case.name, measurement.prompt, measurement.answer, lines, busy=load.mark
     )
+
+
+def _check_memory(case: LmCase) -> None:
+    """Raise FarmError if the workers, each with its weights, would not fit into memory."""
+    needed, free = len(MODULES) * len((PROMPT, ANSWER)) * BYTES * case.parameters, free_bytes()
+    if needed > free:
+        raise FarmError(
+            f"the weights of all workers take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are "
+            "free; use a smaller model"
+        )
 
 
 def _compiled(case: LmCase, measurement: GenerationMeasurement, place: Path) -> Path:

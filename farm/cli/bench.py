@@ -70,7 +70,8 @@ EPILOG = "\n\n".join(
     "lengths",
     multiple=True,
     type=click.IntRange(min=2),
-    help="Suite llm: tokens per row; repeatable. Default: 256 and 512.",
+    help="Suite llm: tokens per row, default 256 and 512; generation: of the prompt, default 128 "
+    "and 512; repeatable.",
 )
 @click.option("--engine", "engines", multiple=True, help="Suites: only this engine; repeatable.")
 @click.option(

@@ -15,7 +15,7 @@ from pockengine.backends.generation import Generation
 from pockengine.backends.registry import open_session
 from pockengine.farm.references.job import Tensors
 from pockengine.farm.references.lm_job import LmData, read_lm_job
-from pockengine.farm.references.serve import serve
+from pockengine.farm.references.serve import Answerer, serve
 
 
 class OwnLm:
@@ -53,7 +53,7 @@ class PreparedOwnLm:
         return {}
 
 
-class OwnGenerator:
+class OwnGenerator(Answerer):
     """A session that answers a prompt."""
 
     def __init__(self, folder: Path, data: LmData, threads: int) -> None:
@@ -66,19 +66,8 @@ class OwnGenerator:
         self.file_bytes = artifact.weights.stat().st_size
         self.session.generate(self.prompt, self.how)
 
-    def step(self, index: int) -> float:
-        """Answer the prompt; return the last token."""
-        return float(self._answer()[-1])
-
-    def predict(self, index: int) -> NDArray[np.int64]:
-        """Return the answer."""
-        return np.asarray(self._answer(), np.int64)
-
-    def tensors(self) -> Tensors:
-        """Return nothing: no weight changes."""
-        return {}
-
-    def _answer(self) -> list[int]:
+    def answer(self) -> list[int]:
+        """Generate the tokens of the answer."""
         return self.session.generate(self.prompt, self.how, cached=self.cached)
 
 

@@ -5,7 +5,7 @@ An engine in bf16 is PyTorch under autocast, as its users run it.
 The model and its loss are those of transformers.
 """
 
-from typing import Any
+import inspect
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from pockengine.errors import FarmError
 from pockengine.farm.references.engines import find_lm_engine
 from pockengine.farm.references.job import Tensors
 from pockengine.farm.references.lm_job import LmData, LmJob, read_lm_job
-from pockengine.farm.references.serve import serve
+from pockengine.farm.references.serve import Answerer, serve
 
 
 class TorchLm:
@@ -68,7 +68,7 @@ class PreparedLm:
         return {}
 
 
-class Generator:
+class Generator(Answerer):
     """A model that answers a prompt, with the loop of a user who knows the number of tokens."""
 
     file_bytes = 0
@@ -76,41 +76,35 @@ class Generator:
     def __init__(self, data: LmData) -> None:
         """Load the job's model, and read the prompt if it is to be cached."""
         self.model = _model(data.job).eval()
+        taken = inspect.signature(self.model.forward).parameters
+        self.cache_name = next(name for name in ("cache", "past_key_values") if name in taken)
         self.prompt = torch.tensor([data.prompt])
         self.tokens = data.job.answer
-        self.cache = None
-        if data.job.cached:
-            self.cache = self._forward(self.prompt[:, :-1], None).past_key_values
-        self._answer()
+        self.cache = transformers.DynamicCache()
+        self.cached = data.job.cached
+        if self.cached:
+            self._forward(self.prompt[:, :-1])
 
-    def step(self, index: int) -> float:
-        """Answer the prompt; return the last token."""
-        return float(self._answer()[-1])
-
-    def predict(self, index: int) -> NDArray[np.int64]:
-        """Return the answer."""
-        return np.asarray(self._answer(), np.int64)
-
-    def tensors(self) -> Tensors:
-        """Return nothing: no weight changes."""
-        return {}
-
-    def _answer(self) -> list[int]:
-        read = self.prompt.shape[1] - 1 if self.cache is not None else 0
-        if self.cache is not None and self.cache.get_seq_length() > read:
+    def answer(self) -> list[int]:
+        """Generate the tokens of the answer."""
+        read = self.prompt.shape[1] - 1 if self.cached else 0
+        if not self.cached:
+            self.cache = transformers.DynamicCache()
+        elif self.cache.get_seq_length() > read:
             self.cache.crop(read - self.cache.get_seq_length())
-        cache, ids, answer = self.cache, self.prompt[:, read:], list[int]()
+        ids, answer = self.prompt[:, read:], list[int]()
         for _ in range(self.tokens):
-            found = self._forward(ids, cache)
-            cache, ids = found.past_key_values, found.logits[:, -1:].argmax(-1)
+            ids = self._forward(ids)
             answer.append(int(ids))
         return answer
 
-    def _forward(self, ids: torch.Tensor, cache: Any) -> Any:
+    def _forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Read tokens into the cache; return the likeliest next one."""
         with torch.inference_mode():
-            return self.model(
-                input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1
-            )
+            cache = {self.cache_name: self.cache}
+            found = self.model(input_ids=ids, use_cache=True, logits_to_keep=1, **cache)
+            token: torch.Tensor = found.logits[:, -1:].argmax(-1)
+            return token
 
 
 def _model(job: LmJob) -> torch.nn.Module:

@@ -54,6 +54,26 @@ class ReferenceTrainer(Protocol):
         ...
 
 
+class Answerer:
+    """A trainer that answers its prompt instead, the same at each step."""
+
+    def answer(self) -> list[int]:
+        """Generate the tokens of the answer."""
+        raise NotImplementedError
+
+    def step(self, index: int) -> float:
+        """Answer the prompt; return the last token."""
+        return float(self.answer()[-1])
+
+    def predict(self, index: int) -> NDArray[np.int64]:
+        """Return the answer."""
+        return np.asarray(self.answer(), np.int64)
+
+    def tensors(self) -> Tensors:
+        """Return nothing: no weight changes."""
+        return {}
+
+
 class Framework(Protocol):
     """Interface of a worker module."""
 

@@ -64,6 +64,15 @@ def test_prompts_beyond_the_positions_are_refused(folder: Path, tmp_path: Path) 
         measure_generation(measurement, tmp_path)
 
 
+def test_models_that_exceed_memory_are_not_started(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generation, "free_bytes", lambda: 1000)
+    measurement = GenerationMeasurement(str(folder), PROMPT, ANSWER, threads=1, rounds=1)
+    with pytest.raises(FarmError, match=r"weights of all workers take .* and 0\.0 GB are free"):
+        measure_generation(measurement, tmp_path)
+
+
 def test_plan_has_two_prompts_unless_one_is_chosen() -> None:
     cells = GenerationSuite((), (), threads=2, quick=False).plan()
     assert [(x.model, x.prompt, x.answer) for x in cells] == [

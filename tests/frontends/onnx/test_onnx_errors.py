@@ -73,7 +73,7 @@ def test_unknown_attribute_is_named() -> None:
 
 
 def test_open_shapes_must_be_specified() -> None:
-    with pytest.raises(ImportModelError, match="a tensor in x: .* give an example of this input"):
+    with pytest.raises(ImportModelError, match=r"a tensor in x: .* give an example of this input"):
         from_onnx(cnn())
     with pytest.raises(ImportModelError, match=r"\[2, 4, 8, 8\] does not fit .*\[None, 3, 8, 8\]"):
         from_onnx(cnn(), shapes={"x": (2, 4, 8, 8)})

@@ -4,7 +4,7 @@
  * split columns. Threads share the blocks of all heads. A thread's scratch holds the keys of its
  * head, transposed as far as blocks have reached, and the scores. Products end with the last column
  * that a row of the block sees: its own (PE_SKIPS), or the last that the mask shows (PE_LOOKS).
- * With PE_DOTS, few rows read the keys as they are, in sums along a row of keys.
+ * With PE_DOTS, a single row reads the keys as they are, in sums along each row of keys.
  *
  * Parameters: PE_FN(name), PE_VL; PE_BATCH, PE_HEADS, PE_GROUPS, PE_ROWS, PE_COLUMNS, PE_SIZE,
  * PE_WIDTH as in compiler/ops/attention.py; PE_BLOCK_ROWS; PE_PITCH, of scores and of keys;

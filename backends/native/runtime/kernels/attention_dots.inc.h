@@ -1,4 +1,4 @@
-/* Scores of attention for few rows: the sums of gemm_dot.inc.h, unchanged.
+/* Scores of attention for a single row: the sums of gemm_dot.inc.h, unchanged.
  *
  * Parameters: those of gemm_dot.inc.h, except the batch and the epilogue, and PE_Y_PITCH, the row
  * length of the result.
