@@ -5,11 +5,12 @@
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from pockengine import _PLACES as PUBLIC
-from pockengine.tests.repo.targets import Target, targets
+from pockengine.tests.repo.targets import Target, absolute, targets
 from pockengine.tests.repo.tree import ROOT, files, nodes
 
 FILE = Path("build_defs/deps.bzl")
@@ -17,9 +18,12 @@ COMMAND = "python -m pockengine.tests.repo.deps"
 HEAD = f'''"""Written by `{COMMAND}`: what sources import.
 
 DEPS has the deps of each target by package and name, PACKAGES each package whose files are
-checked, and PROGRAMS each py_binary.
+checked, and PROGRAMS each py_binary that prints help, by the framework in its dependencies.
 """
 '''
+FRAMEWORKS = ("jax", "tensorflow", "torch")
+WORKERS = re.compile(r"//farm/references:\w+_worker")
+"""Programs that read requests; tests of the bench start each."""
 LAZY = {
     "//:root": "//:errors",
     "//farm/cli:bench_lib": "//farm/report:report",
@@ -97,6 +101,25 @@ def dependencies(target: Target) -> tuple[str, ...]:
     return tuple(sorted(map(short, labels), key=lambda label: label.replace(":", "!")))
 
 
+def programs(framework: str) -> list[str]:
+    """Return the py_binarys that print help and have a framework's wheels; "" is none of them."""
+    return [
+        label
+        for label, target in sorted(targets().items())
+        if target.rule == "py_binary" and not WORKERS.fullmatch(label)
+        if framework == next((name for name in FRAMEWORKS if name in _wheels(label)), "")
+    ]
+
+
+@functools.cache
+def _wheels(label: str) -> frozenset[str]:
+    """Return the frameworks of the sets of wheels that a target needs, directly or not."""
+    if (target := targets().get(label)) is None:
+        return frozenset({label.partition("//")[0].removeprefix("@pypi_")})
+    deps = {absolute("", dep) for dep in (*target.deps, *dependencies(target))}
+    return frozenset().union(*map(_wheels, deps))
+
+
 def short(label: str) -> str:
     """Return //a/b for //a/b:b."""
     package, _, name = label.partition(":")
@@ -115,11 +138,13 @@ def text() -> str:
     lines = [HEAD, "DEPS = {"]
     for package, rows in packages.items():
         lines += [f'    "{package}": {{', *rows, "    },"] if rows else []
-    lines += ["}", ""]
-    for name, rule in {"PACKAGES": "checked_files", "PROGRAMS": "py_binary"}.items():
-        labels = [target.label for target in found if target.rule == rule]
-        lines += [f"{name} = [", *(f'    "{label}",' for label in labels), "]", ""]
-    return "\n".join(lines)
+    checked = [target.label for target in found if target.rule == "checked_files"]
+    lines += ["}", "", "PACKAGES = [", *(f'    "{label}",' for label in checked), "]", ""]
+    lines += ["PROGRAMS = {"]
+    for framework in ("", *FRAMEWORKS):
+        rows = [f'        "{label}",' for label in programs(framework)]
+        lines += [f'    "{framework}": [', *rows, "    ],"]
+    return "\n".join([*lines, "}", ""])
 
 
 def main() -> None:

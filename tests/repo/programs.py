@@ -1,43 +1,44 @@
-"""The programs in BUILD files, and their behaviour when started."""
+"""The programs in BUILD files print their help.
+
+Those of a framework run in one process, which imports it once, from the main files of their
+targets. Workers of the bench print none: tests/farm/references and tests/farm/bench start them.
+"""
 
 import os
 import re
-import subprocess
+import runpy
+import sys
+from collections.abc import Callable
 
 import pytest
 
+from pockengine.tests.repo.deps import programs
 from pockengine.tests.repo.targets import targets
-from pockengine.tests.repo.tree import ROOT
-
-PROGRAMS = sorted(
-    target.label.removeprefix("//").replace(":", "/")
-    for target in targets().values()
-    if target.rule == "py_binary"
-)
-"""Path of each program in Bazel's output folder."""
 
 
-def expect_help(program: str) -> None:
-    """Start a program: it prints its help; a worker of the bench exits silently without input.
+def help_test(framework: str) -> Callable[..., None]:
+    """Return the test of all programs with a framework's wheels."""
 
-    Imports and options are those of `bazel run`.
-    """
-    path = ROOT / program
-    if not path.is_file():
-        pytest.skip("programs are built by Bazel")
-    # Of this test's path, only the bytecode cache: a program sets its own path.
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "build_defs")}
+    @pytest.mark.skipif("TEST_SRCDIR" not in os.environ, reason="Bazel separates frameworks")
+    # Another program has imported some of them.
+    @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+    @pytest.mark.parametrize("label", programs(framework))
+    def test_it_prints_help(
+        label: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        main = targets()[label].sources[0]
+        monkeypatch.setattr(sys, "argv", [main, "--help"])
 
-    ran = subprocess.run(
-        [str(path), "--help"],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_module(module(main), run_name="__main__")
 
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    if program.endswith("_worker"):
-        assert ran.stdout == ""
-    else:
-        assert re.match("usage|Usage", ran.stdout), ran.stdout
+        assert not ended.value.code
+        printed = capsys.readouterr().out
+        assert re.match("usage|Usage", printed), printed
+
+    return test_it_prints_help
+
+
+def module(source: str) -> str:
+    """Return the module of a source."""
+    return "pockengine." + source.removesuffix(".py").replace("/", ".")

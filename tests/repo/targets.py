@@ -7,6 +7,7 @@ import ast
 import builtins
 import functools
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,9 +51,9 @@ def _targets_of(folder: str) -> list[Target]:
     found: list[Target] = []
 
     def add(rule: str, name: str, srcs: Sequence[str], deps: Sequence[str]) -> None:
-        paths = tuple(_path(_absolute(package, label)) for label in srcs)
-        labels = tuple(_absolute(package, label) for label in deps)
-        found.append(Target(_absolute(package, ":" + name), rule, paths, labels))
+        paths = tuple(_path(absolute(package, label)) for label in srcs)
+        labels = tuple(absolute(package, label) for label in deps)
+        found.append(Target(absolute(package, ":" + name), rule, paths, labels))
 
     def recorder(rule: str) -> Callable[..., None]:
         return lambda name, srcs=(), deps=(), **_: add(rule, name, srcs, deps)
@@ -61,7 +62,7 @@ def _targets_of(folder: str) -> list[Target]:
     rules["alias"] = lambda name, actual, **_: add("alias", name, (), (actual,))
     rules["glob"] = lambda include, exclude=(), **_: list(_glob(folder, include, exclude))
     rules["checked_files"] = lambda *_: add("checked_files", "checked_files", (), ())
-    rules |= {"DEPS": {}, "DEVICES": {}, "PACKAGES": [], "PROGRAMS": []}
+    rules |= {"DEPS": {}, "DEVICES": {}, "PACKAGES": [], "PROGRAMS": defaultdict(list)}
     rules["native"] = SimpleNamespace(package_name=lambda: package, glob=rules["glob"])
     _run(Path(folder, "BUILD"), rules)
     return found
@@ -109,7 +110,8 @@ def _pattern(globs: Sequence[str]) -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{one})" for one in each) or "(?!)")
 
 
-def _absolute(package: str, label: str) -> str:
+def absolute(package: str, label: str) -> str:
+    """Return a package's label as //a:b."""
     if label.startswith("@"):
         return label
     if not label.startswith("//"):
