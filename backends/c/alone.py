@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.native.build import FLAGS, link_flags
+from pockengine.backends.native.build import FLAGS, link_flags, linker
 from pockengine.backends.native.kernel import Kernel
 from pockengine.backends.native.runtime_files import runtime_file, runtime_folders
 from pockengine.backends.native.toolchain import find_toolchain
@@ -89,19 +89,20 @@ def build_bench(source: str, device: Device, program: Path, flags: Sequence[str]
     text.write_text(source, encoding="utf-8")
     toolchain = find_toolchain(device)
     headers = [f"-I{folder}" for folder in (*runtime_folders(), BENCH)]
-    built = subprocess.run(
-        [
-            *(*toolchain.command, *FLAGS, *flags, *headers),
-            *(str(text), str(runtime_file("pe_pool.c")), "-o", str(program)),
-            *link_flags(device),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=toolchain.environment,
-    )
-    if built.returncode:
-        raise BuildError(f"the benchmark does not compile: {built.stderr[-2000:]}")
+    compile_ = [*toolchain.command, *FLAGS, *flags, *headers, "-c"]
+    sources = (text, runtime_file("pe_pool.c"))
+    objects = [f"{program}-{source.stem}.o" for source in sources]  # programs are built at once
+    commands = [
+        [*compile_, str(source), "-o", out] for source, out in zip(sources, objects, strict=True)
+    ]
+    # As artifacts are linked: they share a libc, which zig builds in a minute.
+    commands += [[*linker(toolchain.command), *objects, "-o", str(program), *link_flags(device)]]
+    for command in commands:
+        built = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=toolchain.environment
+        )
+        if built.returncode:
+            raise BuildError(f"the benchmark does not compile: {built.stderr[-2000:]}")
 
 
 def run_bench(command: Sequence[str]) -> str:

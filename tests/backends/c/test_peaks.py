@@ -1,7 +1,11 @@
 """Kernels stay below the measured roofline, and single kernels can be timed alone."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
+from pockengine.backends.c import alone
 from pockengine.backends.c.alone import run_bench_program, time_alone
 from pockengine.backends.c.peaks import measure_peaks
 from pockengine.backends.peaks import ABOVE, Peaks, describe_peaks, share_text
@@ -48,3 +52,19 @@ def test_a_program_that_does_not_compile_or_run_says_so() -> None:
         run_bench_program("int main(void) { return nothing; }", 1)
     with pytest.raises(RuntimeFailure, match="status 3"):
         run_bench_program("int main(void) { return 3; }", 1)
+
+
+def test_cpus_of_an_architecture_share_a_libc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zig builds a libc for each CPU that it links for, in 75 s."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> SimpleNamespace:
+        commands.append(command)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(alone, "subprocess", SimpleNamespace(run=run))
+    alone.build_bench("", load_device("rpi5"), tmp_path / "bench")
+    cpus = [[word for word in command if word.startswith("-mcpu")] for command in commands]
+    assert cpus == [["-mcpu=cortex_a76"], ["-mcpu=cortex_a76"], ["-mcpu=baseline"]]
