@@ -25,6 +25,7 @@ SOURCES = tuple(
     PLUGIN / name
     for name in (
         "branches.c",
+        "calendar.h",
         "decode.c",
         "decode.h",
         "memory.c",

@@ -272,8 +272,11 @@ static void by_memory(struct instruction *made, uint32_t word) {
 #define ROWS(rows) rows, sizeof(rows) / sizeof((rows)[0])
 
 struct instruction decode(uint32_t word) {
-    struct instruction made = {
-        .class = CLASS_other, .accumulator = NO_REGISTER, .base = NO_REGISTER};
+    struct instruction made = {.class = CLASS_other,
+                               .accumulator = ALWAYS_READY,
+                               .base = NEVER_READ,
+                               .source = {ALWAYS_READY, ALWAYS_READY, ALWAYS_READY},
+                               .result = {NEVER_READ}};
     if ((word & 0x0a000000) == 0x08000000) {
         by_memory(&made, word);
     } else if ((word & 0x7c000000) == 0x14000000 || (word & 0x7c000000) == 0x34000000 ||

@@ -35,15 +35,17 @@ enum class {
 
 extern const char *const class_names[CLASS_COUNT];
 
-/* Registers: x0 to x30, the stack pointer, v0 to v31, the flags. */
+/* Registers: x0 to x30, the stack pointer, v0 to v31, the flags; one that is always ready and one
+ * that nothing reads, in the place of absent operands. */
 enum {
     STACK_POINTER = 31,
     FIRST_VECTOR = 32,
     FLAGS = 64,
-    REGISTERS = 65,
+    ALWAYS_READY = 65,
+    NEVER_READ = 66,
+    REGISTERS = 67,
     MAX_SOURCES = 8,
-    MAX_RESULTS = 5,
-    NO_REGISTER = 255
+    MAX_RESULTS = 5
 };
 
 enum branch { NO_BRANCH, JUMP, CONDITIONAL, CALL, INDIRECT, INDIRECT_CALL, RETURN };
@@ -53,8 +55,8 @@ struct instruction {
     uint8_t branch;
     uint8_t sources, results;
     bool loads, stores;
-    uint8_t accumulator; /* a source that a multiply-add may get late, or NO_REGISTER */
-    uint8_t base;        /* the address register that is written back, or NO_REGISTER */
+    uint8_t accumulator; /* a source that a multiply-add may get late, or ALWAYS_READY */
+    uint8_t base;        /* the address register that is written back, or NEVER_READ */
     uint8_t source[MAX_SOURCES];
     uint8_t result[MAX_RESULTS];
 };

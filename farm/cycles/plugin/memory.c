@@ -6,7 +6,9 @@
  * level is that from a load to its value. Pages are 4 KiB; prefetches end with them.
  */
 #include <stdlib.h>
+#include <string.h>
 
+#include "calendar.h"
 #include "model.h"
 
 enum {
@@ -17,8 +19,7 @@ enum {
     HINTS = 256,
     MAX_MISSES = 64,
     MAX_WALKERS = 8,
-    QUEUED_LINES = 16,
-    SLOTS = 4096
+    QUEUED_LINES = 16
 };
 
 struct line {
@@ -40,13 +41,8 @@ struct stream {
 };
 
 static struct cache levels[MAX_LEVELS], instructions, pages, walks;
-/* A channel that moves one line at a time, for some cycles each; loads arrive out of order. */
-struct mover {
-    uint64_t taken[SLOTS];
-    uint64_t from, to; /* the last fully occupied turns, which a search skips */
-};
-
-static struct mover movers[MAX_LEVELS], dram;
+/* Channels that move one line at a time, for some cycles each; loads arrive out of order. */
+static struct calendar movers[MAX_LEVELS], dram;
 static uint64_t written_back; /* when DRAM accepts the last evicted line */
 static uint64_t clock_of_use;
 static uint64_t misses[MAX_MISSES];
@@ -56,7 +52,10 @@ static uint64_t written_line, written_bytes, written_run;
 static void make(struct cache *cache, uint32_t entries, uint32_t ways) {
     cache->ways = ways < entries ? ways : entries;
     cache->sets = entries / cache->ways;
-    cache->lines = calloc((size_t)cache->sets * cache->ways, sizeof *cache->lines);
+    size_t bytes = (size_t)cache->sets * cache->ways * sizeof *cache->lines;
+    bytes = (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+    cache->lines = aligned_alloc(LINE_BYTES, bytes); /* a set of two ways is one line of the host */
+    memset(cache->lines, 0, bytes);
 }
 
 void start_memory(void) {
@@ -69,7 +68,7 @@ void start_memory(void) {
 }
 
 /* Return the line, if it is there; else NULL, and `victim` is the line it would replace. */
-static struct line *find(struct cache *cache, uint64_t number, struct line **victim) {
+static inline struct line *find(struct cache *cache, uint64_t number, struct line **victim) {
     /* Sets are nearly always a power of two, and a division takes longer than the search. */
     uint64_t set_of =
         (cache->sets & (cache->sets - 1)) == 0 ? number & (cache->sets - 1) : number % cache->sets;
@@ -93,21 +92,9 @@ static void fill(struct line *line, uint64_t number, uint64_t ready, enum part p
 }
 
 /* Return when the first turn of a line from `now` on starts; a turn has `cycles`. */
-static uint64_t occupy(struct mover *mover, uint64_t now, uint32_t cycles) {
-    uint64_t turn = (now + cycles - 1) / cycles;
-    if (turn >= mover->from && turn < mover->to) {
-        turn = mover->to;
-    }
-    while (mover->taken[turn % SLOTS] == turn + 1) {
-        turn++;
-    }
-    mover->taken[turn % SLOTS] = turn + 1;
-    if (turn == mover->to) {
-        mover->to++;
-    } else if (turn > mover->to) {
-        mover->from = turn;
-        mover->to = turn + 1;
-    }
+static uint64_t occupy(struct calendar *mover, uint64_t now, uint32_t cycles) {
+    uint64_t turn = first_free(mover, (now + cycles - 1) / cycles);
+    take_turn(mover, turn);
     return turn * cycles;
 }
 
@@ -166,19 +153,26 @@ static uint64_t miss(uint64_t number, uint64_t now, bool unread, enum part *part
     return misses[slot];
 }
 
+/* Return the stream of a page, or the one it replaces; where it was last time comes first. */
+static struct stream *stream_of(uint64_t page) {
+    static struct stream *hints[HINTS];
+    struct stream **hint = &hints[page % HINTS], *oldest = &streams[0];
+    if (*hint != NULL && (*hint)->page == page) {
+        return *hint;
+    }
+    for (struct stream *one = streams; one < streams + STREAMS; one++) {
+        if (one->page == page) {
+            return *hint = one;
+        }
+        oldest = one->used < oldest->used ? one : oldest;
+    }
+    return *hint = oldest;
+}
+
 /* Prefetch along a line's page once two steps of it were the same. */
 static void prefetch(uint64_t number, uint64_t now) {
     uint64_t page = number >> (PAGE_BITS - LINE_BITS);
-    struct stream *stream = &streams[0];
-    for (int i = 0; i < STREAMS; i++) {
-        if (streams[i].page == page) {
-            stream = &streams[i];
-            break;
-        }
-        if (streams[i].used < stream->used) {
-            stream = &streams[i];
-        }
-    }
+    struct stream *stream = stream_of(page);
     int64_t step = (int64_t)number - stream->last;
     if (stream->page != page) {
         *stream = (struct stream){page, ++clock_of_use, (int64_t)number, 0, 0};

@@ -42,6 +42,7 @@ extern struct numbers numbers;
 bool read_numbers(const char *path);
 
 void start_memory(void);
+void start_pipeline(void);
 /* Return when a load that starts at `now` has its value; `part` becomes what it waited for. */
 uint64_t load_at(uint64_t now, uint64_t address, uint32_t bytes, enum part *part);
 /* Return when a store that leaves the buffer at `now` has its line. */

@@ -118,5 +118,6 @@ bool observe_argument(const char *argument) {
         return false;
     }
     start_memory();
+    start_pipeline();
     return true;
 }

@@ -5,30 +5,21 @@
  * before older ones; retires in order. Time passes where retirement waits, and is attributed to the
  * cause of the wait.
  */
+#include "calendar.h"
 #include "model.h"
 
-enum {
-    HORIZON = 4096,
-    WINDOW = 512,
-    BUFFER = 128,
-    FORWARDED = 4096,
-    FIRST_STAGES = 1,
-    MAX_CLAIMED = 16
-};
+enum { WINDOW = 512, BUFFER = 128, FORWARDED = 4096, FIRST_STAGES = 1, MAX_CLAIMED = 16 };
 
-/* An issue queue: the cycles from which its entries are free, and the entry that is free first. */
+/* An issue queue: the cycles from which its entries are free, in order, in a ring. */
 struct queue {
     uint64_t free[MAX_ENTRIES];
-    uint32_t first;
+    uint32_t first, count;
 };
 
 static struct queue queues[MAX_PIPES];
-static struct queue *claimed[MAX_CLAIMED];
-static uint32_t claims[MAX_CLAIMED], claim_count; /* entries of the next instruction in `claimed` */
-static uint64_t taken_at[MAX_PIPES][HORIZON];     /* the cycle for which a pipe's slot is taken */
-static struct {
-    uint64_t from, to;
-} busy[MAX_PIPES]; /* the last fully occupied cycles, which a search skips */
+static uint64_t earliest[MAX_PIPES]; /* when a queue's first entry is free; UINT64_MAX: none is */
+static uint32_t claimed[MAX_CLAIMED], claim_count; /* queues that the next instruction waits in */
+static struct calendar pipes_taken[MAX_PIPES];
 static uint64_t dispatching, retiring, fetched;
 static uint32_t dispatched, retired;
 static uint64_t window[WINDOW], buffer[BUFFER];
@@ -40,53 +31,47 @@ static struct {
     uint64_t address, ready;
 } forwarded[FORWARDED];
 
+void start_pipeline(void) {
+    for (uint32_t pipe = 0; pipe < numbers.pipes; pipe++) {
+        queues[pipe].count = numbers.entries[pipe];
+    }
+}
+
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static uint32_t next_place(uint32_t place, uint32_t places) {
     return place + 1 < places ? place + 1 : 0;
 }
 
-/* Return the first cycle from `at` on in which a pipe is free. */
-static uint64_t first_free(uint32_t pipe, uint64_t at) {
-    if (at >= busy[pipe].from && at < busy[pipe].to) {
-        at = busy[pipe].to;
-    }
-    while (taken_at[pipe][at % HORIZON] == at) {
-        at++;
-    }
-    return at;
-}
+static uint32_t first_pipe(uint32_t pipes) { return (uint32_t)__builtin_ctz(pipes); }
 
-static void take_cycle(uint32_t pipe, uint64_t at) {
-    taken_at[pipe][at % HORIZON] = at;
-    if (at == busy[pipe].to) {
-        busy[pipe].to++;
-    } else if (at > busy[pipe].to) {
-        busy[pipe].from = at;
-        busy[pipe].to = at + 1;
-    }
-}
+/* Whether a class is one operation in one pipe. */
+static bool is_simple(const struct cost *cost) { return cost->slots == 1 && cost->also == 0; }
 
 /* Take the first slot of some pipes, for `cycles`; return its cycle. */
-static uint64_t take(uint32_t pipes, uint64_t ready, uint32_t cycles) {
-    uint64_t at = UINT64_MAX;
-    uint32_t chosen = 0;
-    for (uint32_t pipe = 0; pipe < MAX_PIPES && pipes >> pipe != 0; pipe++) {
-        uint64_t found = pipes >> pipe & 1 ? first_free(pipe, ready) : UINT64_MAX;
+static inline uint64_t take(uint32_t pipes, uint64_t ready, uint32_t cycles) {
+    uint32_t chosen = first_pipe(pipes);
+    uint64_t at = first_free(&pipes_taken[chosen], ready);
+    for (pipes &= pipes - 1; pipes != 0 && at > ready; pipes &= pipes - 1) {
+        uint64_t found = first_free(&pipes_taken[first_pipe(pipes)], ready);
         if (found < at) {
             at = found;
-            chosen = pipe;
+            chosen = first_pipe(pipes);
         }
     }
-    for (uint32_t i = 0; i < cycles; i++) {
-        take_cycle(chosen, at + i);
+    take_turn(&pipes_taken[chosen], at);
+    for (uint32_t i = 1; i < cycles; i++) {
+        take_turn(&pipes_taken[chosen], at + i);
     }
     return at;
 }
 
-static uint64_t issue(const struct cost *cost, uint64_t ready) {
-    uint64_t last = ready;
-    for (uint32_t i = 0; i < cost->slots; i++) {
+static inline uint64_t issue(const struct cost *cost, uint64_t ready) {
+    uint64_t last = take(cost->pipes, ready, cost->busy);
+    if (is_simple(cost)) {
+        return last;
+    }
+    for (uint32_t i = 1; i < cost->slots; i++) {
         last = later(last, take(cost->pipes, ready, cost->busy));
     }
     for (uint32_t i = 0; cost->also != 0 && i < cost->slots; i++) {
@@ -95,40 +80,33 @@ static uint64_t issue(const struct cost *cost, uint64_t ready) {
     return last;
 }
 
-static void set_entry(struct queue *queue, uint32_t entry, uint64_t free) {
-    uint32_t entries = numbers.entries[queue - queues];
-    queue->free[entry] = free;
-    for (uint32_t i = 0; i < entries; i++) {
-        if (queue->free[i] < queue->free[queue->first]) {
-            queue->first = i;
-        }
-    }
-}
-
 /* Claim the entry that is free first in the queues of some pipes; return when it is. */
-static uint64_t claim(uint32_t pipes) {
-    struct queue *chosen = NULL;
-    for (uint32_t pipe = 0; pipe < numbers.pipes; pipe++) {
-        struct queue *queue = &queues[pipe];
-        if ((pipes >> pipe & 1) != 0 &&
-            (chosen == NULL || queue->free[queue->first] < chosen->free[chosen->first])) {
-            chosen = queue;
-        }
+static inline uint64_t claim(uint32_t pipes) {
+    uint32_t chosen = first_pipe(pipes);
+    uint64_t free = earliest[chosen];
+    for (pipes &= pipes - 1; pipes != 0; pipes &= pipes - 1) {
+        uint32_t pipe = first_pipe(pipes);
+        uint64_t other = earliest[pipe];
+        chosen = other < free ? pipe : chosen;
+        free = other < free ? other : free;
     }
-    uint64_t free = chosen->free[chosen->first];
     if (free == UINT64_MAX || claim_count == MAX_CLAIMED) {
         return 0; /* more operations than entries: the last ones follow as entries become free */
     }
-    claimed[claim_count] = chosen;
-    claims[claim_count++] = chosen->first;
-    set_entry(chosen, chosen->first, UINT64_MAX);
+    struct queue *queue = &queues[chosen];
+    queue->first = (queue->first + 1) % MAX_ENTRIES;
+    earliest[chosen] = --queue->count == 0 ? UINT64_MAX : queue->free[queue->first];
+    claimed[claim_count++] = chosen;
     return free;
 }
 
 /* Claim an entry for each operation of an instruction; return when all are free. */
-static uint64_t claim_entries(const struct cost *cost) {
-    uint64_t free = 0;
+static inline uint64_t claim_entries(const struct cost *cost) {
     claim_count = 0;
+    if (is_simple(cost)) {
+        return claim(cost->pipes);
+    }
+    uint64_t free = 0;
     for (uint32_t i = 0; i < cost->slots; i++) {
         free = later(free, claim(cost->pipes));
         free = later(free, cost->also != 0 ? claim(cost->also) : 0);
@@ -136,10 +114,17 @@ static uint64_t claim_entries(const struct cost *cost) {
     return free;
 }
 
-/* The operations leave their queues. */
-static void release_entries(uint64_t start) {
+/* The operations leave their queues: each entry goes to its place in the order. */
+static inline void release_entries(uint64_t start) {
     for (uint32_t i = 0; i < claim_count; i++) {
-        set_entry(claimed[i], claims[i], start);
+        struct queue *queue = &queues[claimed[i]];
+        uint32_t place = queue->first + queue->count++;
+        while (place != queue->first && queue->free[(place - 1) % MAX_ENTRIES] > start) {
+            queue->free[place % MAX_ENTRIES] = queue->free[(place - 1) % MAX_ENTRIES];
+            place--;
+        }
+        queue->free[place % MAX_ENTRIES] = start;
+        earliest[claimed[i]] = queue->free[queue->first];
     }
 }
 
@@ -155,47 +140,36 @@ static uint64_t dispatch(const struct instruction *one, enum part *part) {
         at = buffer[stored];
         *part = stall[stored];
     }
-    if (at > dispatching) {
-        dispatching = at;
-        dispatched = 0;
-    }
-    if (++dispatched >= numbers.width) {
-        dispatching++;
-        dispatched = 0;
-    }
+    dispatched = at > dispatching ? 1 : dispatched + 1;
+    dispatching = later(dispatching, at);
+    bool full = dispatched >= numbers.width;
+    dispatching += full;
+    dispatched = full ? 0 : dispatched;
     return at;
 }
 
 /* Return when an instruction can retire that is complete; the wait is attributed to `part`. */
 static void retire(uint64_t complete, enum part part) {
-    if (complete > retiring) {
-        parts[part] += complete - retiring;
-        retiring = complete;
-        retired = 0;
-    }
-    if (++retired > numbers.retire) {
-        parts[CORE]++;
-        retiring++;
-        retired = 1;
-    }
+    uint64_t wait = later(complete, retiring) - retiring;
+    uint32_t place = wait > 0 ? 1 : retired + 1;
+    bool full = place > numbers.retire;
+    parts[part] += wait;
+    parts[CORE] += full;
+    retiring += wait + full;
+    retired = full ? 1 : place;
     window[executed] = retiring;
     executed = next_place(executed, numbers.window);
 }
 
 static uint64_t operands_ready(const struct registers *registers, const struct instruction *one) {
-    uint64_t ready = 0;
-    for (unsigned i = 0; i < one->sources; i++) {
-        ready = later(ready, registers->ready[one->source[i]]);
+    const uint64_t *when = registers->ready;
+    uint64_t ready = later(later(when[one->source[0]], when[one->source[1]]), when[one->source[2]]);
+    for (unsigned i = 3; i < one->sources; i++) {
+        ready = later(ready, when[one->source[i]]);
     }
-    if (one->accumulator == NO_REGISTER) {
-        return ready;
-    }
-    uint64_t sum = registers->ready[one->accumulator];
     const struct cost *cost = &numbers.cost[one->class];
-    if (registers->producer[one->accumulator] == one->class) {
-        sum -= cost->latency - cost->forward;
-    }
-    return later(ready, sum);
+    bool forwards = registers->producer[one->accumulator] == one->class;
+    return later(ready, when[one->accumulator] - (forwards ? cost->latency - cost->forward : 0));
 }
 
 static uint64_t forward_from_store(uint64_t address, uint64_t done) {
@@ -230,6 +204,11 @@ static uint64_t access(const struct instruction *one, uint64_t start, const stru
     return start + numbers.cost[one->class].latency;
 }
 
+static void set_result(struct registers *registers, uint8_t reg, uint64_t ready, uint8_t producer) {
+    registers->ready[reg] = ready;
+    registers->producer[reg] = producer;
+}
+
 static void run(struct registers *registers, const struct instruction *one,
                 const struct touched *touched, size_t count, uint64_t *resolved) {
     const struct cost *cost = &numbers.cost[one->class];
@@ -243,14 +222,11 @@ static void run(struct registers *registers, const struct instruction *one,
         done = access(one, start, touched, count, &of_memory);
         part = of_memory != CORE ? of_memory : part;
     }
-    for (unsigned i = 0; i < one->results; i++) {
-        registers->ready[one->result[i]] = done;
-        registers->producer[one->result[i]] = one->class;
+    set_result(registers, one->result[0], done, one->class);
+    for (unsigned i = 1; i < one->results; i++) {
+        set_result(registers, one->result[i], done, one->class);
     }
-    if (one->base != NO_REGISTER) {
-        registers->ready[one->base] = start + 1;
-        registers->producer[one->base] = CLASS_alu;
-    }
+    set_result(registers, one->base, start + 1, CLASS_alu);
     *resolved = done;
     retire(done, part);
 }
