@@ -117,12 +117,17 @@ def count_twice(
     """Count a single-threaded static program two times; FarmError if the counts differ."""
     first = count(command, marks, timeout=timeout, arch=arch, cpu=cpu)
     second = count(command, marks, timeout=timeout, arch=arch, cpu=cpu)
-    if first.regions != second.regions:
+    check_repeated(command[0], first.regions, second.regions)
+    return first
+
+
+def check_repeated(program: str, first: Sequence[int], second: Sequence[int]) -> None:
+    """Raise FarmError unless two runs of a program have equal counts."""
+    if list(first) != list(second):
         raise FarmError(
-            f"{command[0]}: two runs executed {list(first.regions)} and {list(second.regions)} "
+            f"{program}: two runs executed {list(first)} and {list(second)} "
             "instructions; a single-threaded program must repeat itself: run it with one thread"
         )
-    return first
 
 
 def emulator_command(

@@ -19,6 +19,8 @@ OURS = "pockengine"
 ENGINES = (OURS, "tf-graph", "tf-eager", "torch-eager", "mnn-train")
 EAGER = "tf-eager"
 TENSORFLOW = ("tf-graph", EAGER)
+SLOWEST = (EAGER, "mnn-train")
+"""Engines that `--quick` runs for `SMALLEST` alone."""
 SCHEMES = ("full", "bias-only", SPARSE)
 TRANSFORMERS = ("vit_tiny", "distilbert", "bert_base")
 MODELS = (
@@ -26,6 +28,7 @@ MODELS = (
     *("distilbert-128", "resnet50-224", "bert_base-128"),
 )
 QUICK_MODELS = ("mobilenet_v2-0.35-64", "mcunet-64", "vit_tiny-32")
+SMALLEST = ("mcunet-64", 1, SCHEMES[0])
 FORWARD_MACS = {
     "mcunet": 23e6 / 128**2,
     "mobilenet_v2": 300e6 / 224**2,
@@ -36,14 +39,16 @@ FORWARD_MACS = {
 }
 """Of a pixel, of MobileNetV2 at width 1; of a token. For estimates alone."""
 SECONDS_OF_CELL = {
-    OURS: 27.0,
-    "tf-graph": 95.0,
-    EAGER: 225.0,
-    "torch-eager": 55.0,
-    "mnn-train": 145.0,
+    OURS: 14.0,
+    "tf-graph": 48.0,
+    EAGER: 110.0,
+    "torch-eager": 28.0,
+    "mnn-train": 65.0,
 }
 """Medians of `--quick` without the arithmetic; most of it is the model of a core."""
-SECONDS_OF_START = {"tensorflow": 75.0, "torch": 20.0, "mnn": 10.0, OURS: 15.0}
+SECONDS_OF_START = {"tensorflow": 60.0, "torch": 65.0, "mnn": 10.0, OURS: 10.0}
+SECONDS_OF_NETWORK = {"tensorflow": 25.0, "torch": 3.0, "mnn": 3.0, OURS: 8.0}
+"""To build a model for a batch size, which the cells of one process share."""
 SECONDS_PER_MAC = 2.5e-7
 """Core seconds of an emulated step, its backward pass and all repetitions included."""
 HOST_SHARE = 0.02
@@ -107,15 +112,26 @@ class PaperPlan:
         return max((self.lane_seconds(lane) for lane in self.lanes()), default=0.0)
 
     def lanes(self) -> list[list[Cell]]:
-        """Return the cells that one core measures after each other: TensorFlow's, all others."""
-        first = [cell for cell in self.cells if cell.engine in TENSORFLOW]
-        others = [cell for cell in self.cells if cell.engine not in TENSORFLOW]
-        return [lane for lane in (first, others) if lane]
+        """Return the cells that each of two cores measures, one after another.
+
+        Cells of one framework, model and batch stay together, as they share its network. The
+        longest such groups come first, each to the lane that ends first with it.
+        """
+        groups: dict[tuple[str, str, int], list[Cell]] = {}
+        for cell in self.cells:
+            groups.setdefault((cell.framework, cell.model, cell.batch), []).append(cell)
+        lanes: list[list[Cell]] = [[], []]
+        for group in sorted(groups.values(), key=self.lane_seconds, reverse=True):
+            min(lanes, key=lambda lane: self.lane_seconds([*lane, *group])).extend(group)
+        place = {cell: index for index, cell in enumerate(self.cells)}
+        return [sorted(lane, key=place.__getitem__) for lane in lanes if lane]
 
     def lane_seconds(self, lane: Sequence[Cell]) -> float:
         """Estimate a lane."""
         share = HOST_SHARE if isinstance(self.board.place, Local) else 1.0
         starts = sum(SECONDS_OF_START[name] for name in {cell.framework for cell in lane})
+        networks = {(cell.framework, *cell.job[:2]) for cell in lane}
+        starts += sum(SECONDS_OF_NETWORK[name] for name, *_ in networks)
         return share * (starts + sum(map(seconds_of, lane)))
 
 
@@ -129,7 +145,7 @@ def plan(choice: PaperChoice) -> PaperPlan:
     for model in choice.models or (QUICK_MODELS if choice.quick else MODELS):
         for batch in choice.batches or batches_of(model, choice.quick):
             for scheme in choice.schemes or SCHEMES:
-                for engine in choice.engines or _engines(choice, scheme):
+                for engine in choice.engines or _engines(choice.quick, (model, batch, scheme)):
                     cell = Cell(str(listed_model(model)), batch, scheme, engine)
                     reason = why_not(cell, choice.board)
                     if reason is None:
@@ -140,14 +156,17 @@ def plan(choice: PaperChoice) -> PaperPlan:
     return PaperPlan(choice.board, tuple(ordered), gaps)
 
 
-def _engines(choice: PaperChoice, scheme: str) -> tuple[str, ...]:
-    """Return the engines of a scheme; --quick trains op by op only in full, as it takes longest."""
-    return tuple(x for x in ENGINES if x != EAGER or not choice.quick or scheme == SCHEMES[0])
+def _engines(quick: bool, job: tuple[str, int, str]) -> tuple[str, ...]:
+    """Return the engines of a job; --quick runs the slowest for its smallest network alone."""
+    slowest = not quick or job == SMALLEST
+    return tuple(x for x in ENGINES if slowest or x not in SLOWEST)
 
 
 def batches_of(model: str, quick: bool) -> tuple[int, ...]:
     """Return the batch sizes of a model: the paper's, smaller ones of texts and of --quick."""
-    return (1, 4) if quick or listed_model(model).family in TRANSFORMERS else (1, 8)
+    if listed_model(model).family in TRANSFORMERS:
+        return (1,) if quick else (1, 4)
+    return (1, 4) if quick else (1, 8)
 
 
 def why_not(cell: Cell, board: Board) -> str | None:
