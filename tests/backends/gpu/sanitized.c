@@ -2,7 +2,8 @@
  *
  * Arguments: a file with the initial bytes of all pointers; a file for their final bytes; the order
  * of items; the number of a barrier that is skipped; the number of a pointer whose allocation lacks
- * its last number. It prints the numbers of the barriers that were reached. */
+ * its last number; the number of the only case to run, or -1. It prints each case's number with
+ * those of the barriers that it reached, a pair on a line. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -28,6 +29,12 @@ static void *allocate(size_t bytes) {
     return p;
 }
 
+static void skip_case(const sanitized_case *one, FILE *in) {
+    for (int n = 0; n < one->pointers; n++) {
+        fseek(in, (long)one->bytes[n], SEEK_CUR);
+    }
+}
+
 static void run_case(const sanitized_case *one, FILE *in, FILE *out, int lacking) {
     void *pointers[SANITIZED_POINTERS];
     size_t bytes[SANITIZED_POINTERS];
@@ -48,22 +55,33 @@ static void run_case(const sanitized_case *one, FILE *in, FILE *out, int lacking
     }
 }
 
+static void print_barriers(int number) {
+    for (int n = 0; n < MOST_BARRIERS; n++) {
+        if (met[n]) {
+            printf("%d %d\n", number, n);
+        }
+        met[n] = 0;
+    }
+}
+
 int main(int argc, char **argv) {
-    FILE *in = argc == 6 ? fopen(argv[1], "rb") : NULL;
-    FILE *out = argc == 6 ? fopen(argv[2], "wb") : NULL;
+    FILE *in = argc == 7 ? fopen(argv[1], "rb") : NULL;
+    FILE *out = argc == 7 ? fopen(argv[2], "wb") : NULL;
     if (!in || !out) {
         return 2;
     }
     pe_gpu_set_order((unsigned)atoi(argv[3]));
     left_out = atoi(argv[4]);
+    const int only = atoi(argv[6]);
     for (int n = 0; n < sanitized_count; n++) {
-        fprintf(stderr, "case %s\n", sanitized_cases[n].name);
-        run_case(&sanitized_cases[n], in, out, atoi(argv[5]));
-    }
-    for (int n = 0; n < MOST_BARRIERS; n++) {
-        if (met[n]) {
-            printf("%d\n", n);
+        const sanitized_case *one = &sanitized_cases[n];
+        if (only >= 0 && n != only) {
+            skip_case(one, in);
+            continue;
         }
+        fprintf(stderr, "case %s\n", one->name);
+        run_case(one, in, out, atoi(argv[5]));
+        print_barriers(n);
     }
     fclose(in);
     return fclose(out);

@@ -22,7 +22,6 @@ from pockengine.backends.gpu.kernels import FAMILIES
 from pockengine.backends.gpu.source import DIALECT
 from pockengine.backends.native.runtime_files import (
     is_runner,
-    runtime_folders,
     runtime_sources,
 )
 from pockengine.compiler.ir import Node
@@ -30,12 +29,14 @@ from pockengine.compiler.ir.scalars import converted
 from pockengine.compiler.ops.attention import GRADIENTS
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.program import Program
+from pockengine.tests.backends.c.objects import link, object_of
 from pockengine.tests.backends.gpu.oracle import drawn
 from pockengine.tests.compiler.every_op import Draw, arrays_of, case_of, graph_of
 from pockengine.tests.compiler.op_case import OpCase
 
 HERE = Path(__file__).parent
 FLAGS = ("-std=gnu11", "-O1", "-g1", "-ffp-contract=fast", "-fno-math-errno", "-pthread", "-w")
+GCC = ("gcc", *FLAGS)
 BOUNDS = ("PE_GPU_BOUNDS", "address,undefined")
 RACES = ("PE_GPU_RACES", "thread")
 NONE = -1
@@ -121,33 +122,35 @@ class Sanitized:
         (folder / "cases.c").write_text(_text(cases), encoding="utf-8")
         (folder / "operands").write_bytes(b"".join(case.memory for case in cases))
         macro, kind = sanitizer
-        includes = [f"-I{place}" for place in (DIALECT, DIALECT / "cpu", HERE)]
-        gcc = ["gcc", *FLAGS, *includes]
-        watched = [f"-fsanitize={kind}", "-fno-sanitize-recover=all"]
-        objects = []
-        for source, flags in (
-            (folder / "cases.c", watched),
-            (DIALECT / "cpu" / "pe_gpu_cpu.c", [f"-D{macro}"]),
-            (HERE / "sanitized.c", []),
-        ):
-            objects.append(str(folder / f"{source.stem}.o"))
-            _done([*gcc, *flags, "-c", str(source), "-o", objects[-1]])
-        _done([*gcc, *watched, *objects, "-o", str(self._program), "-lm"])
+        watched = (f"-fsanitize={kind}", "-fno-sanitize-recover=all")
+        sources: dict[Path, Sequence[str]] = {
+            folder / "cases.c": watched,
+            DIALECT / "cpu" / "pe_gpu_cpu.c": [f"-D{macro}"],
+            HERE / "sanitized.c": (),
+        }
+        places = [DIALECT, DIALECT / "cpu"]
+        objects = [object_of(x, [*GCC, *flags], HERE, places) for x, flags in sources.items()]
+        link(objects, [*GCC, *watched], self._program)
 
     def run(
-        self, order: int = 0, left_out: int = NONE, lacking: int = NONE
+        self, order: int = 0, left_out: int = NONE, lacking: int = NONE, only: int = NONE
     ) -> subprocess.CompletedProcess[str]:
-        """Run all kernels, optionally without a barrier, or with an allocation cut by a number."""
+        """Run all kernels, or one, optionally without a barrier, or with an allocation cut by a
+        number.
+        """
         files = [str(self._folder / "operands"), str(self._folder / "results")]
-        numbers = map(str, (order, left_out, lacking))
+        numbers = map(str, (order, left_out, lacking, only))
         command = [str(self._program), *files, *numbers]
         return _run(command)
 
-    def barriers(self, order: int = 0) -> list[int]:
-        """Run all kernels, without undefined behaviour; return the barriers reached."""
+    def barriers(self, order: int = 0) -> list[tuple[int, int]]:
+        """Run all kernels, without undefined behaviour; return each one's barriers reached, as
+        numbers of the case and of the barrier.
+        """
         done = self.run(order)
         assert done.returncode == 0, done.stderr[-4000:]
-        return [int(line) for line in done.stdout.split()]
+        pairs = (line.split() for line in done.stdout.splitlines())
+        return [(int(case), int(barrier)) for case, barrier in pairs]
 
     def results(self) -> list[tuple[np.ndarray, ...]]:
         """Return the results of each case of the last run."""
@@ -183,18 +186,14 @@ def _text(cases: Sequence[Watched]) -> str:
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run a program; skip if the thread sanitizer rejects the kernel's address layout."""
-    options = {"TSAN_OPTIONS": "halt_on_error=1"}
+    # By default the sanitizer waits for other threads for 1 s at exit; there are none.
+    options = {"TSAN_OPTIONS": "halt_on_error=1 atexit_sleep_ms=0"}
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=300, env=options
     )
     if "unexpected memory mapping" in done.stderr:
         pytest.skip("gcc's thread sanitizer cannot start here: sysctl vm.mmap_rnd_bits=28")
     return done
-
-
-def _done(command: Sequence[str]) -> None:
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr[:4000]
 
 
 def run_step(
@@ -204,20 +203,15 @@ def run_step(
     backend.write(program, folder)
     macro, kind = sanitizer
     runtime = folder / "runtime"
-    gcc = [
-        "gcc",
-        *FLAGS,
-        *(f"-I{each}" for each in (*runtime_folders(runtime), folder)),
-        f"-DPROGRAM=pe_program_{program.name}",
-    ]
     objects = []
     own = [path for path in runtime_sources(runtime) if not is_runner(path)]
     made = [path for path in folder.glob("*.c") if path.name != "main.c"]
-    for source in (*made, *own, HERE / "sanitized_step.c"):
+    for source in (*made, *own):
         watched = source.name.startswith("kernels_")
         flags = [f"-fsanitize={kind}"] if watched else [f"-D{macro}"]
-        objects.append(str(folder / f"{source.stem}.o"))
-        _done([*gcc, *flags, "-c", str(source), "-o", objects[-1]])
-    step = str(folder / "step")
-    _done([*gcc, f"-fsanitize={kind}", *objects, "-o", step, "-lm"])
-    return _run([step])
+        objects.append(object_of(source, [*GCC, *flags], runtime, [folder]))
+    main = [*GCC, f"-DPROGRAM=pe_program_{program.name}"]
+    objects.append(object_of(HERE / "sanitized_step.c", main, runtime, [folder]))
+    step = folder / "step"
+    link(objects, [*GCC, f"-fsanitize={kind}"], step)
+    return _run([str(step)])
