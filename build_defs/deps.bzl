@@ -598,7 +598,7 @@ DEPS = {
         "lora_steps": ["//:root", "//compiler", "//compiler:forward", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//models", "@pypi//numpy"],
         "remaining": ["//:errors", "//:root", "//compiler:sparse", "//models", "//models:find", "//models:registry", "//models:tiny_training", "//tests/compiler:small_nets", "@pypi//numpy"],
         "test_decoder_files": ["//:errors", "//:root", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//models", "//tests/fuzz:damage", "//tests/zoo:zoo_lib", "@pypi//hypothesis", "@pypi//numpy"],
-        "test_decoding": ["//:api", "//:errors", "//:root", "//backends", "//compiler", "//devices", "//models", "//tests/zoo:zoo_lib", "@pypi//numpy"],
+        "test_decoding": ["//:api", "//:errors", "//:root", "//backends", "//compiler", "//compiler:forward", "//compiler:ir", "//compiler:memory", "//devices", "//models", "//tests/zoo:zoo_lib", "@pypi//numpy"],
         "test_find_onnx": ["//:errors", "//:root", "//models:find", "@pypi//numpy"],
         "test_find_tensorflow": ["//:errors", "//:root", "//cli:export", "//compiler:ir", "//frontends", "//models:find", "@pypi//numpy"],
         "test_lora_files": ["//:errors", "//:root", "//compiler:forward", "//compiler:ir", "//compiler:sparse", "//models", "//models:find", "//tests/models:gptq_folder", "//tests/models:lora_steps", "//tests/zoo:zoo_lib", "@pypi//numpy"],

@@ -102,7 +102,8 @@ class Target:
     gradient by the rate once instead of each param's gradient. `attention` is the largest head
     size, in elements, of its fused attention kernels; 0 if it has none. With `triangles_alone`
     these pay only if many scores are hidden: causal attention. `overwrites` maps an op to the
-    positions of operands that its kernel may overwrite with the result.
+    positions of operands that its kernel may overwrite with the result. `block_rows` is the largest
+    number of rows that its kernels multiply by a weight in blocks; 0 if it has none.
     """
 
     fusion: FusionRules = field(default_factory=FusionRules)
@@ -117,6 +118,7 @@ class Target:
     attention: int = 0
     triangles_alone: bool = False
     overwrites: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    block_rows: int = 0
 
     def __post_init__(self) -> None:
         unknown = sorted(self.passes - OPTIONAL)

@@ -19,6 +19,7 @@ from pockengine.backends.c.integers.integer import by_operands
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.products.attention import ATTENTION, LONGEST
 from pockengine.backends.c.products.attention import OPS as ATTENTIONS
+from pockengine.backends.c.products.blocks import MATMUL_BLOCKS, most_rows
 from pockengine.backends.c.products.gemm import MATMUL
 from pockengine.backends.c.products.matrices import MATRICES
 from pockengine.backends.c.products.matrices import OPS as MATRIX_OPS
@@ -68,6 +69,7 @@ from pockengine.errors import CompileError
 
 FAMILIES: dict[str, KernelFamily] = {
     "matmul": by_operands(MATMUL),
+    "matmul_blocks": MATMUL_BLOCKS,
     **dict.fromkeys(("conv2d", "conv2d_dx", "conv2d_dw"), by_operands(CONVOLUTION)),
     **dict.fromkeys(POOLINGS, POOL),
     **dict.fromkeys(BOXES, MOVEMENT),
@@ -94,7 +96,7 @@ FAMILIES: dict[str, KernelFamily] = {
 """Kernel families by op; a fusion uses its anchor's op."""
 
 FUSION = FusionRules(
-    epilogue=frozenset({"matmul", "conv2d", "conv2d_dx"}),
+    epilogue=frozenset({"matmul", "matmul_blocks", "conv2d", "conv2d_dx"}),
     update=frozenset({"matmul", "conv2d_dw"}),
     joint=frozenset(GRADIENTS),
     prologue=REDUCTION_OPERANDS,
@@ -234,6 +236,7 @@ class CBackend:
             OPS,
             spaces=_spaces(self.device),
             overwrites=OVERWRITES,
+            block_rows=most_rows(self.device),
             attention=0 if stays else LONGEST,
             triangles_alone=True,
         )

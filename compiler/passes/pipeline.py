@@ -28,6 +28,7 @@ from pockengine.compiler.passes.forward.add_noise import AddNoise
 from pockengine.compiler.passes.forward.fold_scales import FoldScales
 from pockengine.compiler.passes.forward.fuse_attention import FuseAttention
 from pockengine.compiler.passes.forward.infer import InferOnly
+from pockengine.compiler.passes.forward.multiply_blocks import MultiplyBlocks
 from pockengine.compiler.passes.forward.prepare import KeepOutputs, SetTrainable
 from pockengine.compiler.passes.forward.store_weights import BITS
 from pockengine.compiler.passes.integers.hold_integers import HoldIntegers
@@ -118,7 +119,8 @@ def inference_pipeline(options: PipelineOptions, *, loss: bool) -> list[Pass]:
 
 def forward_pipeline(options: PipelineOptions) -> list[Pass]:
     """Passes that schedule a graph unchanged: training-mode norms and dropout stay."""
-    return [*_fold_frozen(options), *_lower(options)]
+    by_codes: list[Pass] = [MultiplyBlocks(options.target)] if options.target.block_rows else []
+    return [*by_codes, *_fold_frozen(options), *_lower(options)]
 
 
 def _fold_frozen(options: PipelineOptions) -> list[Pass]:

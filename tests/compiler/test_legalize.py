@@ -25,7 +25,7 @@ FEW_NAMES = """
     abs add atan ceil cos div exp floor log maximum minimum mul sign sin sqrt sub tanh
     where cast eq ge gt le lt ne logical_and logical_not logical_or
     broadcast_to concat pad reshape slice transpose
-    reduce_max reduce_sum matmul conv2d random_uniform assign
+    reduce_max reduce_sum matmul conv2d random_uniform assign decode_blocks
 """
 FEW = frozenset(FEW_NAMES.split())
 """A target with few ops; all others must be legalised to these."""

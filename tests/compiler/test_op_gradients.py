@@ -41,6 +41,7 @@ HELPERS = {
     "logical_not",
     "logical_or",
     "decode_blocks",
+    "matmul_blocks",
     "fusion",
     "quotient",
     "stop_gradient",

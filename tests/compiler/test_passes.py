@@ -24,6 +24,7 @@ RULES = FusionRules(
     frozenset({"matmul"}),
 )
 TARGETS = {
+    "few": Target(name="few", block_rows=8),
     "gpu": Target(name="gpu", attention=64),
     "test": Target(RULES, name="test"),
     "small": Target(

@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,14 @@ import torch
 
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.generation import Generation
+from pockengine.backends.placement import anchor_op, kernel_nodes
 from pockengine.backends.registry import backend_for, open_session
 from pockengine.backends.session import Session
 from pockengine.compiler.compile import compile_entries
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir.blocks import scales_name
+from pockengine.compiler.passes.forward.store_weights import StoreWeights
+from pockengine.compiler.program import Program
 from pockengine.devices import find_device
 from pockengine.errors import ImportModelError, RuntimeFailure
 from pockengine.models.decoding import CHUNK, LONG_CHUNK, decoding_graphs
@@ -44,11 +49,14 @@ def built(name: str, **settings: Any) -> Any:
 
 def opened(module: Any, folder: Path, positions: int = POSITIONS) -> Session:
     """Compile the generation entries and open a session."""
-    options = CompileOptions()
-    backend = backend_for(find_device("host"), options)
-    graphs = decoding_graphs(module, positions)
+    return compiled(decoding_graphs(module, positions), folder)[1]
+
+
+def compiled(graphs: Mapping[str, Graph], folder: Path) -> tuple[Program, Session]:
+    """Compile generation entries and open a session."""
+    backend = backend_for(find_device("host"), CompileOptions())
     program = compile_entries("decoder", graphs, target=backend.target(), check=True)
-    return open_session(write_artifact(program, backend, folder), threads=2)
+    return program, open_session(write_artifact(program, backend, folder), threads=2)
 
 
 def expected(module: Any, prompt: list[int], limit: int) -> list[int]:
@@ -92,6 +100,30 @@ def test_long_chunks_match_transformers(name: str, tmp_path: Path) -> None:
         for count in (LONG_CHUNK // 2 + 1, len(prompt), len(prompt) - 6):
             found = session.generate(prompt[:count], Generation(8))
             assert found == expected(module, prompt[:count], 8)
+
+
+STORED = {"hidden_size": 64, "intermediate_size": 128, "vocab_size": 130}
+"""Sizes at which the weights are large enough to store in few bits: of the layers and the head."""
+
+
+def test_weights_in_few_bits_give_the_tokens_of_what_they_decode_to(tmp_path: Path) -> None:
+    module = built("LlamaForCausalLM", **STORED, tie_word_embeddings=True)
+    graphs = decoding_graphs(module, POSITIONS)
+    for graph in graphs.values():
+        caches = frozenset(name for name in graph.params if name.startswith("cache_"))
+        StoreWeights("int4", caches).run(graph)
+    params = graphs["decode"].params
+    stored = {name: param.blocks for name, param in params.items() if param.blocks is not None}
+    for name, blocks in stored.items():
+        decoded = blocks.decode(params[name].data, params[scales_name(name)].data)
+        turned = decoded if params[name].permutation is None else decoded.T.copy()
+        module.get_parameter(name).data = torch.from_numpy(turned)
+    program, session = compiled(graphs, tmp_path / "artifact")
+    with session:
+        found = session.generate(PROMPT[: CHUNK + 3], Generation(12))
+    assert found == expected(module, PROMPT[: CHUNK + 3], 12)
+    anchors = [anchor_op(node) for node in kernel_nodes(program.entries["decode"])]
+    assert anchors.count("matmul_blocks") == len(stored) == 7
 
 
 def test_texts_end_at_stop_tokens_and_limits(module: Any, session: Session) -> None:

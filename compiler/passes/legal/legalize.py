@@ -19,6 +19,7 @@ from pockengine.compiler.passes.legal import (
     attention,
     mathematics,
     rows,
+    stored,
     updates,
     windows,
 )
@@ -29,6 +30,7 @@ RULES: Mapping[str, Rule] = {
     **attention.RULES,
     **mathematics.RULES,
     **rows.RULES,
+    **stored.RULES,
     **updates.RULES,
     **windows.RULES,
 }
