@@ -34,7 +34,7 @@ HOSTILE = [
 ]
 
 
-def eventually(question: Callable[[], bool], within_s: float = 30.0) -> bool:
+def eventually(question: Callable[[], bool], within_s: float = 120.0) -> bool:
     """Return whether `question` becomes true within `within_s` seconds."""
     deadline = time.monotonic() + within_s
     while not question():

@@ -29,7 +29,7 @@ class Rack:
     def __init__(self, names: Sequence[str]) -> None:
         self.boards = [Board(name, "rpi4", Emulated(GUEST.disk_mb)) for name in names]
         self.tamper: dict[str, Callable[[SshAddress], SshAddress]] = {}
-        self.login_timeout_s = 30.0
+        self.login_timeout_s = 120.0
         self._starters = {name: ThreadPoolExecutor(1) for name in names}
         image = ensure_image()
         self._supplies = {name: Emulation(name, GUEST, image, BOOT_TIMEOUT_S) for name in names}
@@ -82,7 +82,7 @@ class Rack:
     def reset(self) -> None:
         """Undo tampering and restore the login timeout."""
         self.tamper.clear()
-        self.login_timeout_s = 30.0
+        self.login_timeout_s = 120.0
 
 
 @dataclass

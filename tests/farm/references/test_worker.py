@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def worker() -> Iterator[Worker]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with Worker([sys.executable, str(TOY)], environment, timeout=20) as toy:
+    with Worker([sys.executable, str(TOY)], environment, timeout=120) as toy:
         yield toy
 
 
@@ -95,7 +95,7 @@ def test_steps_are_timed_one_by_one(worker: Worker, folder: Path) -> None:
     times = worker.step(4)
 
     assert len(times) == 4
-    assert all(0 < ms < 1000 for ms in times)
+    assert all(0 < ms < 60_000 for ms in times)
     assert worker.predict().tolist() == [[4.0, 4.0]]
 
 
@@ -146,7 +146,7 @@ def test_silent_workers_are_killed(worker: Worker, folder: Path) -> None:
 
 def test_programs_that_are_not_workers_are_an_error() -> None:
     with (
-        Worker(["/bin/cat"], timeout=5) as cat,
+        Worker(["/bin/cat"], timeout=120) as cat,
         pytest.raises(FarmError, match="answered something else"),
     ):
         cat.ask(do="peak_rss")  # cat echoes the request: JSON, but no reply

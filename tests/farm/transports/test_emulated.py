@@ -24,7 +24,7 @@ def test_board_is_a_64_bit_arm_machine_with_four_cores(rpi4: Transport) -> None:
 
 def test_board_has_no_network_access(rpi4: Transport) -> None:
     assert rpi4.run(["ip", "route"]).stdout == b"10.0.2.0/24 dev eth0 scope link  src 10.0.2.15 \n"
-    assert not rpi4.run(["nc", "-w", "2", "10.0.2.2", "22"], timeout_s=20).ok
+    assert not rpi4.run(["nc", "-w", "2", "10.0.2.2", "22"], timeout_s=120).ok
 
 
 def test_output_and_status_are_returned(rpi4: Transport) -> None:
@@ -71,7 +71,7 @@ def test_hanging_commands_are_killed(rpi4: Transport) -> None:
     with pytest.raises(JobFailed, match=r"rpi4-qemu: 'sleep' did not end within 1 s"):
         rpi4.run(["sleep", "54321"], timeout_s=1)
 
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 300
     assert b"54321" not in rpi4.run(["ps"]).stdout
 
 

@@ -34,7 +34,7 @@ def test_late_children_without_a_parent_run_nothing(tmp_path: Path) -> None:
 
     # The pipe closes only after the child has ended too.
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, timeout=30
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, timeout=120
     )
 
     assert (done.returncode, done.stdout) == (0, b"")

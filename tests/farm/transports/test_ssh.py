@@ -102,7 +102,7 @@ def test_output_arrives_while_the_command_runs(tmp_path: Path) -> None:
         serving(tmp_path, Faults(greeting="echo hi; ")) as address,
         closing(connect_ssh(address)) as board,
     ):
-        board.run(["sh", "-c", f"echo one; {wait}; echo two >&2"], timeout_s=20, sink=sink)
+        board.run(["sh", "-c", f"echo one; {wait}; echo two >&2"], timeout_s=120, sink=sink)
 
     assert seen == [("stdout", b"one\n"), ("stderr", b"two\n")]
 
