@@ -85,15 +85,15 @@ DEPS = {
     },
     "farm/bench": {
         "ab": ["//:errors", "//:root", "//farm/boards", "//farm/jobs", "//farm/results", "//farm/transports"],
-        "bench": ["//:api", "//:errors", "//:root", "//backends", "//compiler", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:passes", "//compiler:quantize", "//compiler:sparse", "//devices", "//farm:lib", "//farm/boards", "//farm/cycles", "//farm/firmware", "//farm/gpu", "//farm/jobs", "//farm/references", "//farm/references:own_compile", "//farm/references:protocol", "//farm/references:torch_reference", "//farm/results", "//farm/transports", "//frontends/torch", "//models", "//models:registry", "@pypi//numpy", "@pypi//pillow", "@pypi//rich", "@pypi//safetensors"],
+        "bench": ["//:api", "//:errors", "//:root", "//backends", "//compiler", "//compiler:forward", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:passes", "//compiler:quantize", "//compiler:sparse", "//devices", "//farm:lib", "//farm/boards", "//farm/cycles", "//farm/firmware", "//farm/gpu", "//farm/jobs", "//farm/references", "//farm/references:own_compile", "//farm/references:protocol", "//farm/references:torch_reference", "//farm/results", "//farm/transports", "//frontends/torch", "//models", "//models:registry", "@pypi//numpy", "@pypi//pillow", "@pypi//rich", "@pypi//safetensors"],
     },
     "farm/boards": {
         "boards": ["//:errors", "//:files", "//:folders", "//:root", "//:tables", "//backends/native", "//devices", "//farm:lib", "//farm/transports", "@pypi//paramiko"],
     },
     "farm/cli": {
         "base": ["//:errors", "//:root", "//:terminal", "@pypi//click"],
-        "bench": ["//:errors", "//:extras", "//:root", "//devices", "//farm/bench", "//farm/boards", "//farm/cli:base", "//farm/cli:bench_lib", "//farm/references", "@pypi//click"],
-        "bench_lib": ["//:errors", "//:extras", "//:root", "//:terminal", "//backends", "//backends/c", "//devices", "//farm:lib", "//farm/bench", "//farm/bench/paper", "//farm/boards", "//farm/cli:base", "//farm/references", "//farm/references:protocol", "//farm/results", "@pypi//click", "@pypi//rich"],
+        "bench": ["//:errors", "//:extras", "//:root", "//devices", "//farm/bench", "//farm/boards", "//farm/cli:base", "//farm/cli:bench_lib", "//farm/references", "//models", "@pypi//click"],
+        "bench_lib": ["//:errors", "//:extras", "//:root", "//:terminal", "//backends", "//backends/c", "//compiler:ir", "//devices", "//farm:lib", "//farm/bench", "//farm/bench/paper", "//farm/boards", "//farm/cli:base", "//farm/references", "//farm/references:protocol", "//farm/results", "//models", "@pypi//click", "@pypi//rich"],
         "farm": ["//:root", "//farm/cli:lib", "@pypi//click"],
         "lib": ["//:errors", "//:files", "//:folders", "//:root", "//backends", "//farm:lib", "//farm/bench:ab", "//farm/boards", "//farm/cli:base", "//farm/cycles", "//farm/jobs", "//farm/labgrid", "//farm/results", "//farm/transports", "@pypi//click", "@pypi//rich"],
         "report_lib": ["//:errors", "//:files", "//:root", "//farm/cli:base", "//farm/cli:lib", "//farm/report", "//farm/results", "@pypi//click"],
@@ -120,6 +120,7 @@ DEPS = {
         "detection_nets": ["//:root", "//farm/references", "//farm/references:protocol", "//farm/references:tflite_files", "@pypi//numpy"],
         "flex_worker": ["//:errors", "//:root", "//farm/references:protocol", "//farm/references:tensorflow_reference", "@pypi//numpy"],
         "jax_worker": ["//:errors", "//:root", "//farm/references:nets", "//farm/references:protocol", "//models:registry", "@pypi//numpy"],
+        "lm_llama_cpp_worker": ["//:root", "//farm/references:protocol", "@pypi//numpy"],
         "lm_own_worker": ["//:root", "//backends", "//farm/references:protocol", "@pypi//numpy"],
         "lm_torch_worker": ["//:errors", "//:root", "//farm/references:protocol", "@pypi//numpy"],
         "mnn_worker": ["//:errors", "//:root", "//farm/references:nets", "//farm/references:protocol", "//models:registry", "@pypi//numpy"],
@@ -433,7 +434,7 @@ DEPS = {
     "tests/farm/bench": {
         "remaining": ["//:errors", "//:root", "//farm/bench", "//farm/boards", "//farm/cli:bench_lib", "//farm/references", "//farm/results", "@pypi//numpy", "@pypi//rich"],
         "test_ab": ["//:errors", "//:root", "//farm/bench:ab", "//farm/jobs", "//farm/transports", "//tests/farm:helpers"],
-        "test_generation": ["//:errors", "//:root", "//farm/bench", "//farm/cli:bench_lib", "//farm/references", "//tests/farm/bench:warm", "//tests/finetune/lm:decoders", "@pypi//click", "@pypi//numpy"],
+        "test_generation": ["//:errors", "//:root", "//farm/bench", "//farm/cli:bench_lib", "//farm/references", "//farm/references:protocol", "//tests/farm/bench:warm", "//tests/finetune/lm:decoders", "@pypi//click", "@pypi//numpy"],
         "test_graphics": ["//:errors", "//:root", "//backends", "//farm/bench", "//farm/cli:bench_lib", "//farm/gpu", "//farm/results", "//tests/backends/gpu:watched_opencl", "//tests/backends/gpu:watched_vulkan", "//tests/farm:helpers", "@pypi//click"],
         "test_integers": ["//:api", "//:errors", "//:root", "//farm/bench", "//farm/boards", "//farm/references:protocol", "@pypi//numpy"],
         "test_llm": ["//:errors", "//:root", "//compiler:ir", "//devices", "//farm/bench", "//farm/cli:bench_lib", "//farm/references", "//models", "//tests/farm/bench:warm", "//tests/finetune/lm:decoders", "@pypi//click", "@pypi//numpy"],
@@ -596,7 +597,7 @@ DEPS = {
     "tests/models": {
         "gptq_folder": ["//:root", "//tests/zoo:zoo_lib", "@pypi//numpy", "@pypi//safetensors"],
         "lora_steps": ["//:root", "//compiler", "//compiler:forward", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//models", "@pypi//numpy"],
-        "remaining": ["//:errors", "//:root", "//compiler:sparse", "//models", "//models:find", "//models:registry", "//models:tiny_training", "//tests/compiler:small_nets", "@pypi//numpy"],
+        "remaining": ["//:errors", "//:root", "//compiler:ir", "//compiler:sparse", "//models", "//models:find", "//models:registry", "//models:tiny_training", "//tests/compiler:small_nets", "//tests/finetune/lm:decoders", "@pypi//numpy"],
         "test_decoder_files": ["//:errors", "//:root", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//models", "//tests/fuzz:damage", "//tests/zoo:zoo_lib", "@pypi//hypothesis", "@pypi//numpy"],
         "test_decoding": ["//:api", "//:errors", "//:root", "//backends", "//compiler", "//compiler:forward", "//compiler:ir", "//compiler:memory", "//devices", "//models", "//tests/zoo:zoo_lib", "@pypi//numpy"],
         "test_find_onnx": ["//:errors", "//:root", "//models:find", "@pypi//numpy"],

@@ -248,6 +248,11 @@ def number_key(name: str, number: float) -> bytes:
     return text_bytes(name) + struct.pack("<If", _F32, number)
 
 
+def whole_key(name: str, number: int) -> bytes:
+    """Return a key whose value is a u32."""
+    return text_bytes(name) + struct.pack("<II", _U32, number)
+
+
 def text_bytes(text: str) -> bytes:
     """Return a text with its length."""
     words = text.encode()

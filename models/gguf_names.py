@@ -114,7 +114,7 @@ def gguf_tensors(path: Path, config: Any) -> dict[str, Contents]:
     # Sorted, so that a tied embedding (token_embd) overrides the head (output).
     names = ((name, _ours(name, config)) for name in sorted(file.entries))
     return {
-        ours: _laid_out(file.contents(name), ours, config, back=True)
+        ours: laid_out(file.contents(name), ours, config, back=True)
         for name, ours in names
         if ours is not None
     }
@@ -124,7 +124,7 @@ def write_gguf_tensors(source: Path, config: Any, new: Mapping[str, Contents], p
     """Write a file like `source` with new numbers for some of its weights."""
     file = read_gguf(source)
     changed = {
-        name: _laid_out(new[ours], ours, config, back=False)
+        name: laid_out(new[ours], ours, config, back=False)
         for name in file.entries
         if (ours := _ours(name, config)) in new and ours is not None
     }
@@ -158,7 +158,7 @@ def _ours(name: str, config: Any) -> str | None:
     return f"{family.blocks}.{match[1]}.{family.in_block[match[2]]}.{match[3]}"
 
 
-def _laid_out(contents: Contents, name: str, config: Any, back: bool) -> Contents:
+def laid_out(contents: Contents, name: str, config: Any, back: bool) -> Contents:
     """Convert a weight to the layout of llama.cpp, or with `back` to that of transformers."""
     kind, type_ = config.model_type, contents.type
     if kind in PERMUTED:

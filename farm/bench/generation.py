@@ -2,22 +2,27 @@
 
 Both take the likeliest token each time, from the same weights, and must choose the same tokens;
 otherwise ours is not timed. Then they take turns: at the prompt up to its first token, and at the
-tokens after a prompt that is in the cache.
+tokens after a prompt that is in the cache. With weights in few bits transformers has, in f32, the
+numbers that they decode to; llama.cpp takes part if it is installed and can run the model.
 """
 
 import contextlib
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
-from pockengine.backends.artifact import write_artifact
+from pockengine.backends.artifact import Artifact, write_artifact
 from pockengine.backends.registry import backend_for
 from pockengine.compiler.compile import compile_entries
+from pockengine.compiler.ir.types import F32
+from pockengine.compiler.passes.forward.store_weights import StoreWeights
 from pockengine.devices import find_device
-from pockengine.errors import FarmError
-from pockengine.farm.bench.llm import BYTES, OURS, TORCH, free_bytes
+from pockengine.errors import FarmError, ImportModelError
+from pockengine.farm.bench.llm import BYTES, TORCH, free_bytes
 from pockengine.farm.bench.llm_case import LmCase, make_lm_case
 from pockengine.farm.load import watching
 from pockengine.farm.progress import step
+from pockengine.farm.references.engines import LLAMA_CPP, OWN, Engine
 from pockengine.farm.references.lm_job import LmData, LmJob, write_lm_job
 from pockengine.farm.references.timing import Timing, interleave
 from pockengine.farm.references.worker import (
@@ -28,24 +33,28 @@ from pockengine.farm.references.worker import (
     why_lm_missing,
 )
 from pockengine.models.decoding import decoding_graphs
+from pockengine.models.gguf_model import TYPES, write_gguf_model
 from pockengine.options import CompileOptions
 
 PROMPT, ANSWER = "prompt", "answer"
 """What a worker is timed at."""
-MODULES = {TORCH: LM_TORCH, OURS: LM_OWN}
 PROMPTS, ANSWERS = 2, 1
 """Steps of a turn."""
 
 
 @dataclass(frozen=True)
 class GenerationMeasurement:
-    """A model, listed or in a folder, the tokens of its prompt and answer, and the rounds."""
+    """A model, listed or in a folder, the tokens of its prompt and answer, and the rounds.
+
+    `storage` is the type of frozen weights: f32, int8 or int4.
+    """
 
     model: str
     prompt: int
     answer: int
     threads: int
     rounds: int
+    storage: str = "f32"
 
 
 @dataclass(frozen=True)
@@ -60,13 +69,23 @@ class GenerationLine:
 
 @dataclass(frozen=True)
 class GenerationResult:
-    """The lines of one model and prompt, the reference first."""
+    """The lines of one model and prompt, the reference first; `absent`: which engine, and why."""
 
     model: str
     prompt: int
     answer: int
     lines: tuple[GenerationLine, ...]
     busy: str | None = None
+    absent: str | None = None
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """An engine, its worker, and what the worker opens."""
+
+    engine: str
+    module: str
+    opens: str
 
 
 def measure_generation(measurement: GenerationMeasurement, folder: Path) -> GenerationResult:
@@ -77,16 +96,22 @@ def measure_generation(measurement: GenerationMeasurement, folder: Path) -> Gene
     title, threads = f"{measurement.model}, {measurement.prompt} tokens", measurement.threads
     with step(f"{title}: compile"):
         case = make_lm_case(measurement.model, (1, measurement.prompt), 1, folder / "model")
-        _check_memory(case)
-        opened = {TORCH: TORCH, OURS: str(_compiled(case, measurement, folder / "compiled"))}
-    jobs = _jobs(case, measurement, folder)
+        artifact = _compiled(case, measurement, folder / "compiled")
+        reference, peer = case.folder, _llama_cpp(case, measurement, folder / "model.gguf")
+        if measurement.storage != F32.value:
+            reference = case.decoded(artifact, folder / "decoded")
+    own = Engine(OWN, dtype=measurement.storage).name
+    opened = [_Opened(TORCH, LM_TORCH, TORCH), *peer.opened]
+    opened.append(_Opened(own, LM_OWN, str(artifact.folder)))
+    _check_memory(case, len(opened))
+    jobs = _jobs(case, reference, measurement, folder)
     with contextlib.ExitStack() as stack:
         workers: dict[tuple[str, str], Worker] = {}
-        for engine, module in MODULES.items():
-            with step(f"{title}: {engine}"):
+        for each in opened:
+            with step(f"{title}: {each.engine}"):
                 for phase, job in jobs.items():
-                    worker = open_lm_worker(module, job, opened[engine], threads)
-                    workers[engine, phase] = stack.enter_context(worker)
+                    worker = open_lm_worker(each.module, job, each.opens, threads)
+                    workers[each.engine, phase] = stack.enter_context(worker)
         _check_tokens(workers)
         with watching() as load, step(f"{title}: in turn"):
             times = interleave(
@@ -96,21 +121,48 @@ def measure_generation(measurement: GenerationMeasurement, folder: Path) -> Gene
             )
         lines = tuple(
             GenerationLine(
-                engine,
-                workers[engine, PROMPT].version,
-                times[f"{engine} {PROMPT}"],
-                _each(times[f"{engine} {ANSWER}"], measurement.answer),
+                each.engine,
+                workers[each.engine, PROMPT].version,
+                times[f"{each.engine} {PROMPT}"],
+                _each(times[f"{each.engine} {ANSWER}"], measurement.answer),
             )
-            for engine in MODULES
+            for each in opened
         )
     return GenerationResult(
-        case.name, measurement.prompt, measurement.answer, lines, busy=load.mark
+        case.name,
+        measurement.prompt,
+        measurement.answer,
+        lines,
+        busy=load.mark,
+        absent=peer.absent,
     )
 
 
-def _check_memory(case: LmCase) -> None:
-    """Raise FarmError if the workers, each with its weights, would not fit into memory."""
-    needed, free = len(MODULES) * len((PROMPT, ANSWER)) * BYTES * case.parameters, free_bytes()
+@dataclass(frozen=True)
+class _Peer:
+    """An engine that may be missing."""
+
+    opened: tuple[_Opened, ...] = ()
+    absent: str | None = None
+
+
+def _llama_cpp(case: LmCase, measurement: GenerationMeasurement, file: Path) -> _Peer:
+    """Write the model's GGUF file for llama.cpp, if that is installed and knows the family."""
+    engine = Engine(LLAMA_CPP, dtype=measurement.storage)
+    if find_spec(LLAMA_CPP.package) is None:
+        return _Peer(absent=f"{LLAMA_CPP.name}: {LLAMA_CPP.package} is not installed")
+    try:
+        weights = case.model.file_weights()
+        config = case.model.module.config
+        write_gguf_model(file, config, weights, TYPES[measurement.storage])
+    except ImportModelError as error:
+        return _Peer(absent=f"{LLAMA_CPP.name}: {error}")
+    return _Peer((_Opened(engine.name, LLAMA_CPP.worker, str(file)),))
+
+
+def _check_memory(case: LmCase, engines: int) -> None:
+    """Raise FarmError if the workers, each with f32 weights, would not fit into memory."""
+    needed, free = engines * len((PROMPT, ANSWER)) * BYTES * case.parameters, free_bytes()
     if needed > free:
         raise FarmError(
             f"the weights of all workers take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are "
@@ -118,8 +170,8 @@ def _check_memory(case: LmCase) -> None:
         )
 
 
-def _compiled(case: LmCase, measurement: GenerationMeasurement, place: Path) -> Path:
-    """Compile the entries that generate; return the artifact's folder."""
+def _compiled(case: LmCase, measurement: GenerationMeasurement, place: Path) -> Artifact:
+    """Compile the entries that generate, with frozen weights as stored."""
     positions = measurement.prompt + measurement.answer
     if case.model.longest is not None and positions > case.model.longest:
         raise FarmError(
@@ -127,14 +179,20 @@ def _compiled(case: LmCase, measurement: GenerationMeasurement, place: Path) -> 
             f"{measurement.prompt} with its answer takes {positions}; use a shorter --tokens"
         )
     graphs = decoding_graphs(case.model.module, positions, case.graph)
+    if measurement.storage != F32.value:
+        for graph in graphs.values():
+            caches = frozenset(graph.params) - frozenset(case.graph.params)
+            StoreWeights(measurement.storage, caches).run(graph)
     backend = backend_for(find_device("host"), CompileOptions())
     program = compile_entries("decoder", graphs, target=backend.target())
-    return write_artifact(program, backend, place).folder
+    return write_artifact(program, backend, place)
 
 
-def _jobs(case: LmCase, measurement: GenerationMeasurement, folder: Path) -> dict[str, Path]:
-    """Write a job for each phase."""
-    answers = {PROMPT: LmJob(str(case.folder.resolve()), 0.0, answer=1)}
+def _jobs(
+    case: LmCase, reference: Path, measurement: GenerationMeasurement, folder: Path
+) -> dict[str, Path]:
+    """Write a job for each phase; transformers reads the weights of `reference`."""
+    answers = {PROMPT: LmJob(str(reference.resolve()), 0.0, answer=1)}
     answers[ANSWER] = replace(answers[PROMPT], answer=measurement.answer, cached=True)
     for phase, job in answers.items():
         write_lm_job(folder / phase, LmData(job, case.tokens))
@@ -142,8 +200,13 @@ def _jobs(case: LmCase, measurement: GenerationMeasurement, folder: Path) -> dic
 
 
 def _check_tokens(workers: dict[tuple[str, str], Worker]) -> None:
+    """Raise FarmError if our tokens are not those of transformers.
+
+    llama.cpp rounds the rows that meet weights in few bits, and its tokens may differ.
+    """
     for phase in (PROMPT, ANSWER):
-        expected, found = (workers[engine, phase].predict().tolist() for engine in MODULES)
+        answers = [w.predict().tolist() for (_, each), w in workers.items() if each == phase]
+        expected, found = answers[0], answers[-1]
         if found != expected:
             place = next(i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a != b)
             raise FarmError(

@@ -45,6 +45,7 @@ def generation_table(result: GenerationResult, threads: int) -> Table:
         f"Medians in turns, {threads} thread{'s' if threads > 1 else ''} each; the same tokens.",
         f"x: times as fast as {reference.engine}, which is transformers with its cache.",
     ]
+    caption += [result.absent] if result.absent else []
     caption += [f"* {result.busy}"] if result.busy else []
     table = Table(
         title=f"{result.model}, prompt of {result.prompt} tokens, answer of {result.answer}"

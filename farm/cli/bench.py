@@ -31,6 +31,7 @@ from pockengine.farm.boards.board import Board, Local, board_for, load_boards
 from pockengine.farm.cli.base import from_user
 from pockengine.farm.cli.bench_options import check_options
 from pockengine.farm.references.guest import FRAMEWORKS
+from pockengine.models.gguf_model import TYPES
 
 HOST = "host"
 EPILOG = "\n\n".join(
@@ -72,6 +73,13 @@ EPILOG = "\n\n".join(
     type=click.IntRange(min=2),
     help="Suite llm: tokens per row, default 256 and 512; generation: of the prompt, default 128 "
     "and 512; repeatable.",
+)
+@click.option(
+    "--frozen-weights",
+    "storages",
+    multiple=True,
+    type=click.Choice(list(TYPES)),
+    help="Suite generation: the type of all weights, default f32; repeatable.",
 )
 @click.option("--engine", "engines", multiple=True, help="Suites: only this engine; repeatable.")
 @click.option(

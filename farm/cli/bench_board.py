@@ -160,7 +160,7 @@ def _run_suite(
         return run_suite(LlmSuite(_llm_options(options, threads)), keep)
     if suite == GENERATION:
         chosen = (options["models"], options["lengths"], threads, options["quick"])
-        return run_suite(GenerationSuite(*chosen), keep)
+        return run_suite(GenerationSuite(*chosen, storages=options["storages"]), keep)
     if suite == RUNTIMES:
         return run_suite(RuntimesSuite(_runtimes_options(options, threads)), keep)
     report = options["report"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
+from pockengine.compiler.ir.types import F32
 from pockengine.farm.bench.generation import (
     GenerationMeasurement,
     GenerationResult,
@@ -29,6 +30,7 @@ class GenerationSuite:
     lengths: tuple[int, ...]
     threads: int
     quick: bool
+    storages: tuple[str, ...] = ()
     width: int = WIDTH
 
     def plan(self) -> list[GenerationMeasurement]:
@@ -36,15 +38,21 @@ class GenerationSuite:
         rounds = QUICK_ROUNDS if self.quick else ROUNDS
         return [
             GenerationMeasurement(
-                model_path(model), length, ANSWER, threads=self.threads, rounds=rounds
+                model_path(model),
+                length,
+                ANSWER,
+                threads=self.threads,
+                rounds=rounds,
+                storage=storage,
             )
             for model in self.models or (MODEL,)
             for length in self.lengths or LENGTHS
+            for storage in self.storages or (F32.value,)
         ]
 
     def title(self, cell: GenerationMeasurement) -> str:
-        """Return the model and the prompt."""
-        return f"{cell.model}, {cell.prompt} tokens"
+        """Return the model, the prompt and the weights."""
+        return f"{cell.model}, {cell.prompt} tokens, {cell.storage}"
 
     def measure(self, cell: GenerationMeasurement, folder: Path) -> GenerationResult:
         """Measure one model and prompt."""

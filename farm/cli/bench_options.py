@@ -25,6 +25,7 @@ APPLIES: Mapping[str, tuple[str, ...]] = {
     "batches": (*BOARD_RUNS, *HOST_SUITES, PAPER_BOTH),
     "references": (RUN_EMULATED,),
     "lengths": (LLM_HOST, GENERATION_HOST),
+    "storages": (GENERATION_HOST,),
     "engines": (*HOST_SUITES, PAPER_BOTH),
     "pythons": (RUNTIMES_HOST, RUNTIMES_BOARD),
     "quick": (*HOST_SUITES, GENERATION_HOST, PAPER_BOTH),
@@ -43,6 +44,7 @@ APPLIES: Mapping[str, tuple[str, ...]] = {
 FLAGS = {
     "references": "reference",
     "lengths": "tokens",
+    "storages": "frozen-weights",
     "schemes": "scheme",
     "batches": "batch",
     "engines": "engine",

@@ -40,6 +40,7 @@ FLEX = Framework("tf", "tensorflow", "flex_worker")
 JAX = Framework("jax", "jax", "jax_worker")
 ORT = Framework("ort", "onnxruntime.training", "ort_worker")
 MNN = Framework("mnn", "MNN", "mnn_worker")
+LLAMA_CPP = Framework("llama.cpp", "llama_cpp", "lm_llama_cpp_worker")
 OWN = Framework("pockengine", "pockengine", "pockengine_worker")
 
 
@@ -117,6 +118,8 @@ LM_ENGINES = _table(
         Engine(OWN),
         Engine(OWN, dtype="bf16"),
         Engine(OWN, dtype="int4"),
+        Engine(OWN, dtype="int8"),
+        *(Engine(LLAMA_CPP, dtype=dtype) for dtype in ("f32", "int8", "int4")),
         Engine(OWN, states="8bit"),
     )
 )

@@ -225,7 +225,7 @@ def open_own_worker(
 def open_lm_worker(module: str, folder: Path, engine: str, threads: int) -> Worker:
     """Start a worker of language models on this machine with a job of `lm_job.py` prepared.
 
-    `module` is `lm_torch_worker` or `lm_own_worker`.
+    `module` is `lm_torch_worker`, `lm_llama_cpp_worker` or `lm_own_worker`.
     """
     extra = find_lm_engine(engine).environment if module == LM_TORCH else {}
     worker = Worker(*_command(module, threads, extra, None), timeout=LM_TIMEOUT)

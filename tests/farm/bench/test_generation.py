@@ -1,6 +1,8 @@
 """The suite of generation: equal tokens, times in turns, records, refusals."""
 
+import contextlib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,8 @@ from pockengine.farm.bench.generation import GenerationMeasurement, measure_gene
 from pockengine.farm.bench.generation_table import generation_records, generation_table
 from pockengine.farm.cli.bench import main
 from pockengine.farm.cli.bench_generation import GenerationSuite
-from pockengine.farm.references.worker import LM_TORCH
+from pockengine.farm.references.engines import LLAMA_CPP
+from pockengine.farm.references.worker import LM_TORCH, open_lm_worker
 from pockengine.tests.farm.bench.warm import warm_workers
 from pockengine.tests.finetune.lm.decoders import llama, save
 
@@ -30,13 +33,18 @@ def warm() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save(tmp_path_factory.mktemp("models") / "tiny", llama(vocab_size=320))
+    module = llama(vocab_size=320, hidden_size=64, intermediate_size=128)
+    return save(tmp_path_factory.mktemp("models") / "tiny", module)
 
 
-def test_engines_choose_the_same_tokens_and_take_turns(folder: Path, tmp_path: Path) -> None:
+def test_engines_choose_the_same_tokens_and_take_turns(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     measurement = GenerationMeasurement(str(folder), PROMPT, ANSWER, threads=1, rounds=2)
+    monkeypatch.setattr(generation, "find_spec", lambda package: None)
     result = measure_generation(measurement, tmp_path)
     assert [line.engine for line in result.lines] == ["torch-eager", "pockengine"]
+    assert result.absent == "llama.cpp: llama_cpp is not installed"
     for line in result.lines:
         assert (line.prompt.n, line.token.n) == (2 * generation.PROMPTS, 2 * generation.ANSWERS)
         assert line.token.min > 0
@@ -46,6 +54,30 @@ def test_engines_choose_the_same_tokens_and_take_turns(folder: Path, tmp_path: P
     assert found["pockengine", "token_ms"] == result.lines[1].token.median
     assert {(x.model, x.seq_len, x.dtype) for x in records} == {("tiny-40", PROMPT, "f32")}
     assert generation_table(result, 1).row_count == 2
+
+
+@pytest.mark.skipif(find_spec("llama_cpp") is None, reason="llama_cpp is not installed")
+def test_llama_cpp_answers_from_the_same_weights(folder: Path, tmp_path: Path) -> None:
+    """In f32 its tokens are ours; the bench does not require that of weights in few bits."""
+    measurement = GenerationMeasurement(str(folder), PROMPT, ANSWER, threads=1, rounds=2)
+    result = measure_generation(measurement, tmp_path)
+    assert [line.engine for line in result.lines] == ["torch-eager", "llama.cpp", "pockengine"]
+    with contextlib.ExitStack() as stack:
+        answers = [
+            stack.enter_context(open_lm_worker(module, tmp_path / "answer", opens, 1)).predict()
+            for module, opens in (
+                (LM_TORCH, "torch-eager"),
+                (LLAMA_CPP.worker, str(tmp_path / "model.gguf")),
+            )
+        ]
+    assert answers[0].tolist() == answers[1].tolist()
+
+
+def test_weights_in_few_bits_answer_as_what_they_decode_to(folder: Path, tmp_path: Path) -> None:
+    measurement = GenerationMeasurement(str(folder), PROMPT, ANSWER, 1, rounds=2, storage="int4")
+    result = measure_generation(measurement, tmp_path)
+    assert result.lines[-1].engine == "pockengine-int4"
+    assert {x.dtype for x in generation_records(result, "abc", 1)} == {"f32", "int4"}
 
 
 def test_wrong_tokens_have_no_speed() -> None:
@@ -80,7 +112,9 @@ def test_plan_has_two_prompts_unless_one_is_chosen() -> None:
         ("llama-110m", 512, 64),
     ]
     (cell,) = GenerationSuite(("llama-110m",), (32,), threads=1, quick=True).plan()
-    assert (cell.prompt, cell.rounds) == (32, 3)
+    assert (cell.prompt, cell.rounds, cell.storage) == (32, 3, "f32")
+    stored = GenerationSuite((), (32,), threads=1, quick=True, storages=("f32", "int8")).plan()
+    assert [cell.storage for cell in stored] == ["f32", "int8"]
 
 
 @pytest.mark.parametrize(
