@@ -14,7 +14,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-STATES = "PASSED|FLAKY|FAILED TO BUILD|FAILED|TIMEOUT|NO STATUS"
+STATES = "PASSED|FAILED TO BUILD|FAILED|TIMEOUT|NO STATUS"
 SUMMARY = re.compile(rf"^//(\S*):(\S+) +(?:\(cached\) )?({STATES})")
 PROCESSOR = re.compile(r"^processor time: ([\d.]+) s$", re.MULTILINE)
 REFERENCE_SECONDS = 0.42
@@ -67,12 +67,9 @@ def main() -> int:
         if (logs / "test.log").exists():
             text = (logs / "test.log").read_text(errors="replace")
             seconds[f"//{folder}:{name}"] = sum(map(float, PROCESSOR.findall(text)))
-        if state == "FLAKY":
-            print(f"flaky: //{folder}:{name}")
         built = state not in ("FAILED TO BUILD", "NO STATUS")
         found = outcomes(logs / "test.xml") if built else Counter()
-        good = state in ("PASSED", "FLAKY")
-        if not good and not found["failed"]:
+        if state != "PASSED" and not found["failed"]:
             found["failed"] += 1  # a build error or a timeout leaves no report of its own
         counts += found or Counter(passed=1)
     for name in sorted(seconds, key=seconds.__getitem__, reverse=True)[:10]:
