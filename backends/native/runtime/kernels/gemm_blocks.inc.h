@@ -18,7 +18,8 @@
 #define PE_CODED_BYTES (PE_BLOCK * PE_BITS / 8)
 #define PE_CODES (PE_STEPS * 8 / PE_BITS)
 
-/* Adds one vector of columns of PE_STEPS rows of bytes to its sums. */
+/* Adds one vector of columns of PE_STEPS rows of bytes to its sums. 4-bit codes are 8 too large,
+ * which `offsets`, of each row of A, makes up for. */
 PE_INLINE void PE_FN(vector)(float *sums, pe_vf a[PE_M][PE_CODES], pe_vf offsets[PE_M],
                              const uint8_t *bytes, const float *scales, const int lanes,
                              const int first) {
@@ -47,6 +48,17 @@ PE_INLINE void PE_FN(vector)(float *sums, pe_vf a[PE_M][PE_CODES], pe_vf offsets
     }
 }
 
+/* Fetches a line of the pass after the next, another row's for each vector: the prefetcher would
+ * lose the streams where rows end. */
+PE_INLINE void PE_FN(ahead)(const uint8_t *bytes, const ptrdiff_t column) {
+    const ptrdiff_t row = column / PE_VL % PE_STEPS;
+    const uint8_t *line = bytes + (2 * PE_STEPS + row) * (ptrdiff_t)PE_N + column - row * PE_VL;
+    __builtin_prefetch(line);
+    if (PE_STEPS * PE_VL > 64) {
+        __builtin_prefetch(line + 64);
+    }
+}
+
 /* Adds PE_STEPS rows of bytes to the sums of the columns; `a` is the first row's element. */
 PE_INLINE void PE_FN(pass)(float *sums, const float *a, const uint8_t *bytes, const float *scales,
                            const pe_range columns, const int first) {
@@ -56,7 +68,7 @@ PE_INLINE void PE_FN(pass)(float *sums, const float *a, const uint8_t *bytes, co
         offsets[i] = pe_zero();
         PE_UNROLL
         for (int k = 0; k < PE_CODES; k++) {
-            const int half = k / PE_STEPS; /* the high halves are 16 rows further */
+            const int half = k / PE_STEPS; /* of 4 bits, the high halves are 16 rows further */
             const int row = k - half * PE_STEPS + half * PE_CODED_BYTES;
             factors[i][k] = pe_splat(a[i * (ptrdiff_t)PE_A_ROW + row]);
             offsets[i] += factors[i][k] * (PE_BITS == 4 ? -8.0f : 0.0f);
@@ -64,7 +76,7 @@ PE_INLINE void PE_FN(pass)(float *sums, const float *a, const uint8_t *bytes, co
     }
     ptrdiff_t column = columns.begin;
     for (; column + PE_VL <= columns.end; column += PE_VL) {
-        __builtin_prefetch(bytes + 2 * PE_STEPS * (ptrdiff_t)PE_N + PE_STEPS * column);
+        PE_FN(ahead)(bytes, column);
         PE_FN(vector)(sums + column, factors, offsets, bytes + column, scales + column, PE_VL,
                       first);
     }

@@ -89,6 +89,8 @@ PE_INLINE void PE_FN(dot)(float *to, const float *a, const uint8_t *bytes, const
             sums[i][j] = pe_zero();
         }
     }
+    /* The rows after the next ones, in the order of memory: by themselves, PE_NV rows took 1.6
+     * times as long as one, and with this 0.75 times (8 bits, Zen 3). */
     const uint8_t *ahead = bytes + 2 * PE_NV * (ptrdiff_t)PE_ROW_BYTES;
     for (int block = 0; block < PE_SCALES; block++, ahead += PE_NV * PE_CODED_BYTES) {
         __builtin_prefetch(ahead);
