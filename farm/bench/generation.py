@@ -114,27 +114,28 @@ def measure_generation(measurement: GenerationMeasurement, folder: Path) -> Gene
                     workers[each.engine, phase] = stack.enter_context(worker)
         _check_tokens(workers)
         with watching() as load, step(f"{title}: in turn"):
-            times = interleave(
-                {f"{engine} {phase}": worker for (engine, phase), worker in workers.items()},
-                measurement.rounds,
-                {f"{e} {phase}": PROMPTS if phase == PROMPT else ANSWERS for e, phase in workers},
-            )
-        lines = tuple(
-            GenerationLine(
-                each.engine,
-                workers[each.engine, PROMPT].version,
-                times[f"{each.engine} {PROMPT}"],
-                _each(times[f"{each.engine} {ANSWER}"], measurement.answer),
-            )
-            for each in opened
+            lines = _in_turn(workers, measurement)
+    sizes = case.name, measurement.prompt, measurement.answer
+    return GenerationResult(*sizes, lines, busy=load.mark, absent=peer.absent)
+
+
+def _in_turn(
+    workers: dict[tuple[str, str], Worker], measurement: GenerationMeasurement
+) -> tuple[GenerationLine, ...]:
+    times = interleave(
+        {f"{engine} {phase}": worker for (engine, phase), worker in workers.items()},
+        measurement.rounds,
+        {f"{e} {phase}": PROMPTS if phase == PROMPT else ANSWERS for e, phase in workers},
+    )
+    return tuple(
+        GenerationLine(
+            engine,
+            worker.version,
+            times[f"{engine} {PROMPT}"],
+            _each(times[f"{engine} {ANSWER}"], measurement.answer),
         )
-    return GenerationResult(
-        case.name,
-        measurement.prompt,
-        measurement.answer,
-        lines,
-        busy=load.mark,
-        absent=peer.absent,
+        for (engine, phase), worker in workers.items()
+        if phase == PROMPT
     )
 
 
