@@ -50,7 +50,7 @@ class BlocksSpec:
         """Rows of bytes in a pass: a power of two, which divides a block's."""
         if self.lanes > 4:
             return PASS
-        most = NARROW_FACTORS * self.bits // 8 // self.rows
+        most = min(PASS, NARROW_FACTORS * self.bits // 8 // self.rows)
         return 1 << max(1, most).bit_length() - 1
 
     @property

@@ -50,7 +50,7 @@ PE_INLINE void PE_FN(vector)(float *sums, pe_vf a[PE_M][PE_CODES], pe_vf offsets
 
 /* Fetches a line of the pass after the next, another row's for each vector: the prefetcher would
  * lose the streams where rows end. */
-PE_INLINE void PE_FN(ahead)(const uint8_t *bytes, const ptrdiff_t column) {
+PE_INLINE void PE_FN(fetch)(const uint8_t *bytes, const ptrdiff_t column) {
     const ptrdiff_t row = column / PE_VL % PE_STEPS;
     const uint8_t *line = bytes + (2 * PE_STEPS + row) * (ptrdiff_t)PE_N + column - row * PE_VL;
     __builtin_prefetch(line);
@@ -76,7 +76,7 @@ PE_INLINE void PE_FN(pass)(float *sums, const float *a, const uint8_t *bytes, co
     }
     ptrdiff_t column = columns.begin;
     for (; column + PE_VL <= columns.end; column += PE_VL) {
-        PE_FN(ahead)(bytes, column);
+        PE_FN(fetch)(bytes, column);
         PE_FN(vector)(sums + column, factors, offsets, bytes + column, scales + column, PE_VL,
                       first);
     }
