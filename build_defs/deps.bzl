@@ -92,8 +92,8 @@ DEPS = {
     },
     "farm/cli": {
         "base": ["//:errors", "//:root", "//:terminal", "@pypi//click"],
-        "bench": ["//:errors", "//:extras", "//:root", "//devices", "//farm/bench", "//farm/boards", "//farm/cli:base", "//farm/cli:bench_lib", "//farm/references", "//models", "@pypi//click"],
-        "bench_lib": ["//:errors", "//:extras", "//:root", "//:terminal", "//backends", "//backends/c", "//compiler:ir", "//devices", "//farm:lib", "//farm/bench", "//farm/bench/paper", "//farm/boards", "//farm/cli:base", "//farm/references", "//farm/references:protocol", "//farm/results", "//models", "@pypi//click", "@pypi//rich"],
+        "bench": ["//:errors", "//:extras", "//:root", "//devices", "//farm/bench", "//farm/boards", "//farm/cli:base", "//farm/cli:bench_lib", "//farm/references", "//farm/references:protocol", "@pypi//click"],
+        "bench_lib": ["//:errors", "//:extras", "//:root", "//:terminal", "//backends", "//backends/c", "//devices", "//farm:lib", "//farm/bench", "//farm/bench/paper", "//farm/boards", "//farm/cli:base", "//farm/references", "//farm/references:protocol", "//farm/results", "@pypi//click", "@pypi//rich"],
         "farm": ["//:root", "//farm/cli:lib", "@pypi//click"],
         "lib": ["//:errors", "//:files", "//:folders", "//:root", "//backends", "//farm:lib", "//farm/bench:ab", "//farm/boards", "//farm/cli:base", "//farm/cycles", "//farm/jobs", "//farm/labgrid", "//farm/results", "//farm/transports", "@pypi//click", "@pypi//rich"],
         "report_lib": ["//:errors", "//:files", "//:root", "//farm/cli:base", "//farm/cli:lib", "//farm/report", "//farm/results", "@pypi//click"],

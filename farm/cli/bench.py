@@ -30,8 +30,8 @@ from pockengine.farm.bench.schemes import (
 from pockengine.farm.boards.board import Board, Local, board_for, load_boards
 from pockengine.farm.cli.base import from_user
 from pockengine.farm.cli.bench_options import check_options
+from pockengine.farm.references.engines import STORAGES
 from pockengine.farm.references.guest import FRAMEWORKS
-from pockengine.models.gguf_model import TYPES
 
 HOST = "host"
 EPILOG = "\n\n".join(
@@ -78,7 +78,7 @@ EPILOG = "\n\n".join(
     "--frozen-weights",
     "storages",
     multiple=True,
-    type=click.Choice(list(TYPES)),
+    type=click.Choice(STORAGES),
     help="Suite generation: the type of all weights, default f32; repeatable.",
 )
 @click.option("--engine", "engines", multiple=True, help="Suites: only this engine; repeatable.")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
-from pockengine.compiler.ir.types import F32
 from pockengine.farm.bench.generation import (
     GenerationMeasurement,
     GenerationResult,
@@ -14,6 +13,7 @@ from pockengine.farm.bench.generation import (
 )
 from pockengine.farm.bench.generation_table import generation_records, generation_table
 from pockengine.farm.cli.bench_llm import model_path
+from pockengine.farm.references.engines import STORAGES
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record
 
@@ -47,7 +47,7 @@ class GenerationSuite:
             )
             for model in self.models or (MODEL,)
             for length in self.lengths or LENGTHS
-            for storage in self.storages or (F32.value,)
+            for storage in self.storages or STORAGES[:1]
         ]
 
     def title(self, cell: GenerationMeasurement) -> str:

@@ -124,6 +124,8 @@ LM_ENGINES = _table(
     )
 )
 """The engines of language models, by name, ours among them."""
+STORAGES = ("f32", "int8", "int4")
+"""Types of frozen weights with which a decoder generates; the first by default."""
 
 
 @dataclass(frozen=True)
