@@ -44,8 +44,10 @@ def _product_attrs(attrs: Attrs) -> Attrs:
 
 
 def _infer_product(types: Types, attrs: Attrs) -> Types:
-    a, *stored = types
-    return lookup("matmul").infer((a, *_infer(tuple(stored), attrs)), _product_attrs(attrs))
+    a, codes, scales = types
+    if codes.rank != 2 or attrs["axis"] != int(attrs["transpose_b"]):
+        raise GraphError(f"matmul_blocks: the blocks of {codes} do not lie along the sum")
+    return lookup("matmul").infer((a, *_infer((codes, scales), attrs)), _product_attrs(attrs))
 
 
 def _eval_product(arrays: Arrays, attrs: Attrs) -> Arrays:

@@ -10,6 +10,7 @@ from pockengine.backends.c.backend import CBackend
 from pockengine.compiler.ir import Builder, Graph, Node
 from pockengine.compiler.ir.blocks import Blocks
 from pockengine.compiler.ir.types import f32
+from pockengine.errors import GraphError
 from pockengine.tests.backends.c.anchors import check, check_on_arm, with_epilogue
 from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw_array, run_cases
 
@@ -78,3 +79,11 @@ def test_few_rows_times_codes_agree_with_the_oracle(isa: str, tmp_path: Path) ->
         operands[1:3] = blocks.encode(rng.standard_normal(shape).astype(np.float32))
         cases.append(Case(node, CBackend(device_of(isa)).kernel(node), tuple(operands)))
     (check_on_arm if isa == "neon" else check)(cases, tmp_path)
+
+
+def test_products_across_the_blocks_are_no_op() -> None:
+    g = Builder(Graph("case"))
+    operands = [g.input("a", f32(1, 64))]
+    operands += [g.input(n, t) for n, t in zip("cs", Blocks(8, 0).types((32, 64)), strict=True)]
+    with pytest.raises(GraphError, match="do not lie along the sum"):
+        g.emit("matmul_blocks", *operands, bits=8, axis=0, transpose_b=True)
