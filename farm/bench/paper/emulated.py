@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from tempfile import mkdtemp
 
 from safetensors.numpy import load_file
 
@@ -169,13 +170,11 @@ class _Guests:
     ) -> None:
         self.folder, self.cpu, self._stack, self._model = folder, cpu, stack, model
         self._processes: dict[str, GuestProcess] = {}
-        self._started = 0
 
     def find(self, framework: str) -> GuestProcess:
         if framework not in self._processes:
-            self._started += 1
-            folder = self.folder / f"{framework}-{self._started}"
-            folder.mkdir(parents=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            folder = Path(mkdtemp(prefix=f"{framework}-", dir=self.folder))
             observer = None if self._model is None else observer_of(self._model, folder)
             process = self._stack.enter_context(GuestProcess(framework, folder, self.cpu, observer))
             self._processes[framework] = process

@@ -1,6 +1,7 @@
 """The paper's tables: planned and remaining cells, comparison with published figures, the page."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -312,6 +313,14 @@ def test_failing_cells_do_not_stop_others(
 
     assert {cell.engine for cell in failed} == {"tf-graph"}
     assert sorted((*saved, *failed)) == sorted(whole.cells)
+
+
+def test_both_lanes_may_run_one_framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emulated, "GuestProcess", lambda _, folder, *rest: nullcontext(folder))
+    with ExitStack() as stack:
+        lanes = [emulated._Guests(tmp_path, "cortex-a72", stack, None) for _ in range(2)]
+        folders = {str(lane.find("tensorflow")) for lane in lanes}
+    assert len(folders) == 2
 
 
 class ToySuite:
