@@ -50,8 +50,8 @@ def key_of(function: Any) -> str:
 def normalized(function: Any) -> tvm.IRModule:
     """Return a module with a copy of a kernel, under the name used in traces.
 
-    A deep copy: TVM 0.27 changes a kernel in place if a trace moves blocks, even if another
-    function shares its body.
+    A deep copy: TVM 0.27 changes a kernel's loops in place if a trace first annotates its root
+    block, even if another function shares its body.
     """
     whole = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     return tvm.ir.load_json(tvm.ir.save_json(whole))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from itertools import islice
 from statistics import median
 from typing import Any
 
@@ -19,10 +20,11 @@ import numpy as np
 import onnx
 import tvm
 from tvm import relax
+from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.support.popen_pool import PopenPoolExecutor
-from tvm.tirx import PrimFunc
+from tvm.tirx import PrimFunc, SeqStmt
 
 from pockengine.backends.protocol import Progress
 from pockengine.backends.tuned import TunedPlan, TunedTable
@@ -152,7 +154,10 @@ def tune(
 def searched(
     function: Any, target: tvm.target.Target, trials: int, process: PopenPoolExecutor
 ) -> list[str]:
-    """Search a kernel's schedules by MetaSchedule in a process; RuntimeFailure if none ran."""
+    """Search a kernel's schedules by MetaSchedule in a process.
+
+    Every returned trace applies to the kernel; RuntimeFailure if none ran or none applies.
+    """
     one_core = tvm.target.Target({**target.export(), "num-cores": 1})
     need_processes()
     measured = measuring(process, one_core)
@@ -169,7 +174,7 @@ def searched(
         database=ms.database.MemoryDatabase(),
     )
     workload = database.commit_workload(normalized(function))
-    records = database.get_top_k(workload, BEST)
+    records = database.get_top_k(workload, trials)
     traces = [text_of(record.trace) for record in records if _is_timed(record)]
     if not traces:
         why = f" ({measured.failures[0]})" if measured.failures else ""
@@ -177,7 +182,26 @@ def searched(
             f"MetaSchedule of TVM {tvm.__version__} ran no schedule of {trials}{why}; "
             "try more --trials"
         )
-    return traces
+    return _replayable(function, traces)
+
+
+def _replayable(function: Any, traces: Sequence[str]) -> list[str]:
+    """Return the first traces that apply to a kernel again; RuntimeFailure if none does."""
+    found = list(islice((trace for trace in traces if _applies(function, trace)), BEST))
+    if not found:
+        raise RuntimeFailure(
+            f"none of {len(traces)} schedules found by MetaSchedule of TVM {tvm.__version__} "
+            "applies to the kernel again; try more --trials"
+        )
+    return found
+
+
+def _applies(function: Any, trace: str) -> bool:
+    try:
+        applied(function, trace)
+    except ValueError:
+        return False
+    return True
 
 
 def need_processes() -> None:
@@ -209,6 +233,34 @@ def _is_timed(record: Any) -> bool:
     return all(0 < float(each) < 1e9 for each in record.run_secs)
 
 
+@derived_object
+class _KeepKernel(ms.postproc.PyPostproc):  # type: ignore[misc]  # TVM has no types
+    """Protects the search's kernel from the postprocessors that follow.
+
+    All schedules of a search start from one module. TVM 0.27 annotates a root block by copying it
+    without its body, and then changes loops in the shared body in place, if nothing else refers to
+    them. Later schedules would start from those loops, and their traces would not apply to the
+    kernel. A reference to each outermost loop makes TVM copy it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loops: list[Any] = []
+
+    def _initialize_with_tune_context(self, context: ms.TuneContext) -> None:
+        """Do nothing: the kernel comes with each schedule."""
+
+    def apply(self, sch: Schedule) -> bool:
+        """Refer to the outermost loops of a schedule, until the next one."""
+        body = sch.mod["main"].body.block.body
+        self.loops = list(body.seq) if isinstance(body, SeqStmt) else [body]
+        return True
+
+    def clone(self) -> "_KeepKernel":
+        """Return a postprocessor for another search."""
+        return _KeepKernel()
+
+
 def _space() -> ms.space_generator.SpaceGenerator:
     """TVM's rules for CPUs, in one thread."""
     rule = ms.schedule_rule
@@ -238,6 +290,7 @@ def _space() -> ms.space_generator.SpaceGenerator:
             ),
         ],
         postprocs=[
+            _KeepKernel(),
             ms.postproc.DisallowDynamicLoop(),
             ms.postproc.RewriteParallelVectorizeUnroll(),
             ms.postproc.RewriteReductionBlock(),

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from tvm.s_tir import Schedule
 
 import pockengine
 from pockengine.backends.protocol import BackendOptions
@@ -20,7 +21,7 @@ from pockengine.backends.tvm import tune as tuner
 from pockengine.backends.tvm.backend import load_model
 from pockengine.backends.tvm.built import BuiltKernel
 from pockengine.backends.tvm.library import target_of
-from pockengine.backends.tvm.traces import applied, key_of
+from pockengine.backends.tvm.traces import applied, key_of, normalized
 from pockengine.backends.tvm.trials import INSTRUCTIONS, trial_process
 from pockengine.backends.tvm.tune import TunerOptions, TvmProblem, find_problems, searched, tune
 from pockengine.compiler.compile import compile_program
@@ -114,6 +115,67 @@ def test_a_schedule_that_takes_too_long_is_abandoned() -> None:
         searched(product(), target_of(HOST), 1, Late())
 
 
+class Instant:
+    """A process that runs nothing: it records schedules, each faster than the one before."""
+
+    def __init__(self) -> None:
+        self.schedules: list[str] = []
+
+    def submit(self, _: Any, module: str, __: Any) -> Future[float]:
+        self.schedules.append(tvm.ir.load_json(module)["main"].script())
+        future: Future[float] = Future()
+        future.set_result(1 / len(self.schedules))
+        return future
+
+
+def test_each_measured_schedule_is_that_of_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuner, "BEST", 64)
+    function, process = FUNCTIONS["softmax"], Instant()
+    traces = searched(function, target_of(HOST), 64, process)
+    found = [applied(function, trace).script() for trace in traces]
+    assert len(found) > 32
+    assert sorted(found) == sorted(process.schedules)
+
+
+def test_postprocessors_do_not_change_the_kernel_of_a_search() -> None:
+    kernel = normalized(FUNCTIONS["softmax"])
+    before, schedule = kernel.script(), Schedule(kernel)
+    target = tvm.target.Target({**target_of(HOST).export(), "num-cores": 1})
+    context = tuner._task(FUNCTIONS["softmax"], target, 8)
+    (space,) = context.generate_design_space()
+    plain = {"SampleComputeLocation": -1, "SampleCategorical": 0}  # no block moves, none unrolls
+    space.trace.simplified(True).apply_to_schedule(
+        schedule, True, lambda step, _, __, decision: plain.get(step.kind.name, decision)
+    )
+    schedule.enter_postproc()
+    assert all(each.apply(schedule) for each in context.space_generator.postprocs)
+    assert "vectorized" in schedule.mod.script()
+    assert kernel.script() == before
+
+
+def test_a_trace_that_does_not_apply_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[str] = []
+
+    def first_refused(function: Any, trace: str) -> Any:
+        if not refused:
+            refused.append(trace)
+            raise ValueError("2 loops, not 3")
+        return applied(function, trace)
+
+    monkeypatch.setattr(tuner, "applied", first_refused)
+    traces = searched(product(), target_of(HOST), 8, Instant())
+    assert len(traces) == tuner.BEST
+    assert refused[0] not in traces
+
+
+def test_a_search_without_a_trace_that_applies_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuner, "applied", _broken)
+    with pytest.raises(
+        RuntimeFailure, match=r"none of 8 schedules .* applies to the kernel again; try"
+    ):
+        searched(product(), target_of(HOST), 8, Instant())
+
+
 def test_what_is_right_and_faster_wins_and_is_not_tuned_again() -> None:
     table, messages = tuned_by(new_table(HOST, tuner.UNIT), found_by(SPLIT))
     (row,) = table.rows.values()
@@ -197,8 +259,8 @@ def test_kernels_are_listed_by_what_they_take(problems: list[TvmProblem]) -> Non
     assert min(taken) > 0
 
 
-def _write(path: Path, problems: list[TvmProblem], trace: str, unit: str = tuner.UNIT) -> Path:
-    rows = {each.key: TunedPlan(trace, 1, "ours", 2, "x") for each in problems}
+def _write(path: Path, traces: Mapping[str, str], unit: str = tuner.UNIT) -> Path:
+    rows = {key: TunedPlan(trace, 1, "ours", 2, "x") for key, trace in traces.items()}
     write_table(new_table(HOST, unit).with_rows(rows), path)
     return path
 
@@ -206,9 +268,12 @@ def _write(path: Path, problems: list[TvmProblem], trace: str, unit: str = tuner
 def test_a_step_uses_what_was_tuned(
     problems: list[TvmProblem], process: Any, tmp_path: Path
 ) -> None:
-    first = problems[0]
-    (trace, *_) = searched(first.function, target_of(HOST), 8, process)
-    path = _write(tmp_path / "tuned.json", [first], trace)
+    named = {each.name: each for each in problems}
+    traces = {
+        each.key: searched(each.function, target_of(HOST), 8, process)[0]
+        for each in (named["matmul"], named["softmax"])
+    }
+    path = _write(tmp_path / "tuned.json", traces)
     batch, results = draw(GRAPH, 0), []
     libraries = []
     for tuned in (None, path):
@@ -222,13 +287,14 @@ def test_a_step_uses_what_was_tuned(
 
 
 def test_what_no_longer_fits_is_reported(problems: list[TvmProblem], tmp_path: Path) -> None:
-    path = _write(tmp_path / "tuned.json", problems[:1], SPLIT.replace("T_matmul_NN", "gone"))
+    traces = {problems[0].key: SPLIT.replace("T_matmul_NN", "gone")}
+    path = _write(tmp_path / "tuned.json", traces)
     with pytest.raises(CompileError, match=r"the tuned schedule of \w+ does not fit: .*gone"):
         pockengine.compile(GRAPH, None, backend="tvm", tuned=path)
 
 
 def test_a_table_of_another_release_is_refused(problems: list[TvmProblem], tmp_path: Path) -> None:
-    path = _write(tmp_path / "tuned.json", problems[:1], SPLIT, "ns of 1 thread, by TVM 0.1")
+    path = _write(tmp_path / "tuned.json", {problems[0].key: SPLIT}, "ns of 1 thread, by TVM 0.1")
     with pytest.raises(CompileError, match=r"are in ns of 1 thread, by TVM 0\.1, those of TVM in"):
         pockengine.compile(GRAPH, None, backend="tvm", tuned=path)
     assert tvm.__version__ in tuner.UNIT
