@@ -14,7 +14,8 @@ from pockengine.backends.barriers import ByteSpan, Touched
 from pockengine.compiler.ir import Node, TensorType, Value
 from pockengine.compiler.ir.contents import Contents, InMemory
 from pockengine.compiler.ir.graph import ParamKind, Space
-from pockengine.compiler.ops.registry import lookup, written_operands
+from pockengine.compiler.ops.anchors import anchors_of
+from pockengine.compiler.ops.registry import written_operands
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.target import ALIGNMENT, Choice
 from pockengine.errors import CompileError
@@ -244,4 +245,4 @@ def node_bytes(node: Node) -> int:
 def anchor_op(node: Node) -> str | None:
     """The op that a kernel is built around; None for purely elementwise work."""
     nodes = node.attrs["body"].nodes if node.op == "fusion" else [node]
-    return next((inner.op for inner in nodes if not lookup(inner.op).elementwise), None)
+    return next((inner.op for inner in anchors_of(nodes)), None)

@@ -15,13 +15,15 @@ class FusionRules:
     """Anchors that a backend can fuse: `epilogue` ops, and `prologue` op -> operand positions.
 
     `update` ops make gradients with which an optimiser's update may be fused. Nodes of `joint` ops
-    with the same operands and attributes become one kernel.
+    with the same operands and attributes become one kernel. Kernels of `decoding` ops read a stored
+    weight, a matrix, as it is, and decode it themselves.
     """
 
     epilogue: frozenset[str] = frozenset()
     prologue: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     update: frozenset[str] = frozenset()
     joint: frozenset[str] = frozenset()
+    decoding: frozenset[str] = frozenset()
 
 
 REDUCTION_OPERANDS: Mapping[str, tuple[int, ...]] = {
@@ -102,8 +104,7 @@ class Target:
     gradient by the rate once instead of each param's gradient. `attention` is the largest head
     size, in elements, of its fused attention kernels; 0 if it has none. With `triangles_alone`
     these pay only if many scores are hidden: causal attention. `overwrites` maps an op to the
-    positions of operands that its kernel may overwrite with the result. `block_rows` is the largest
-    number of rows that its kernels multiply by a weight in blocks; 0 if it has none.
+    positions of operands that its kernel may overwrite with the result.
     """
 
     fusion: FusionRules = field(default_factory=FusionRules)
@@ -118,7 +119,6 @@ class Target:
     attention: int = 0
     triangles_alone: bool = False
     overwrites: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    block_rows: int = 0
 
     def __post_init__(self) -> None:
         unknown = sorted(self.passes - OPTIONAL)

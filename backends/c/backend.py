@@ -3,6 +3,7 @@
 One table maps each op (for a fusion: its anchor's) to its family of kernels.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from pockengine.backends.c.convolutions.conv import CONVOLUTION
@@ -19,7 +20,6 @@ from pockengine.backends.c.integers.integer import by_operands
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.products.attention import ATTENTION, LONGEST
 from pockengine.backends.c.products.attention import OPS as ATTENTIONS
-from pockengine.backends.c.products.blocks import MATMUL_BLOCKS, most_rows
 from pockengine.backends.c.products.gemm import MATMUL
 from pockengine.backends.c.products.matrices import MATRICES
 from pockengine.backends.c.products.matrices import OPS as MATRIX_OPS
@@ -69,7 +69,6 @@ from pockengine.errors import CompileError
 
 FAMILIES: dict[str, KernelFamily] = {
     "matmul": by_operands(MATMUL),
-    "matmul_blocks": MATMUL_BLOCKS,
     **dict.fromkeys(("conv2d", "conv2d_dx", "conv2d_dw"), by_operands(CONVOLUTION)),
     **dict.fromkeys(POOLINGS, POOL),
     **dict.fromkeys(BOXES, MOVEMENT),
@@ -96,9 +95,10 @@ FAMILIES: dict[str, KernelFamily] = {
 """Kernel families by op; a fusion uses its anchor's op."""
 
 FUSION = FusionRules(
-    epilogue=frozenset({"matmul", "matmul_blocks", "conv2d", "conv2d_dx"}),
+    epilogue=frozenset({"matmul", "conv2d", "conv2d_dx"}),
     update=frozenset({"matmul", "conv2d_dw"}),
     joint=frozenset(GRADIENTS),
+    decoding=frozenset({"matmul"}),
     prologue=REDUCTION_OPERANDS,
 )
 
@@ -225,18 +225,19 @@ class CBackend:
         """The compiler's target.
 
         Attention is not fused if its products use bf16 tiles of a matrix unit, or if memory matters
-        most: tiled blocks of rows then take less than the scratch of all threads.
+        most: tiled blocks of rows then take less than the scratch of all threads. Products decode
+        weights themselves if they multiply floats.
         """
         by_tiles = self.options.bf16 and self.device.cpu.amx
         stays = by_tiles or not self.options.packed
+        decoding = frozenset[str]() if self.options.bf16 else FUSION.decoding
         return Target(
-            FUSION,
+            replace(FUSION, decoding=decoding),
             self.choose,
             self.device.name,
             OPS,
             spaces=_spaces(self.device),
             overwrites=OVERWRITES,
-            block_rows=most_rows(self.device),
             attention=0 if stays else LONGEST,
             triangles_alone=True,
         )

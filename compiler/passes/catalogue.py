@@ -19,7 +19,6 @@ from pockengine.compiler.passes.forward.add_noise import AddNoise
 from pockengine.compiler.passes.forward.fold_scales import FoldScales
 from pockengine.compiler.passes.forward.fuse_attention import FuseAttention
 from pockengine.compiler.passes.forward.infer import InferOnly
-from pockengine.compiler.passes.forward.multiply_blocks import MultiplyBlocks
 from pockengine.compiler.passes.forward.prepare import AddAdapters, KeepOutputs, SetTrainable
 from pockengine.compiler.passes.forward.store_weights import StoreWeights
 from pockengine.compiler.passes.integers.hold_integers import HoldIntegers
@@ -65,7 +64,6 @@ _KINDS: tuple[type[Pass], ...] = (
     IntegerArithmetic,
     KeepOutputs,
     Legalize,
-    MultiplyBlocks,
     OwnOutputs,
     Recompute,
     RecomputeElementwise,

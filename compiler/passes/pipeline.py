@@ -28,7 +28,6 @@ from pockengine.compiler.passes.forward.add_noise import AddNoise
 from pockengine.compiler.passes.forward.fold_scales import FoldScales
 from pockengine.compiler.passes.forward.fuse_attention import FuseAttention
 from pockengine.compiler.passes.forward.infer import InferOnly
-from pockengine.compiler.passes.forward.multiply_blocks import MultiplyBlocks
 from pockengine.compiler.passes.forward.prepare import KeepOutputs, SetTrainable
 from pockengine.compiler.passes.forward.store_weights import BITS
 from pockengine.compiler.passes.integers.hold_integers import HoldIntegers
@@ -119,8 +118,7 @@ def inference_pipeline(options: PipelineOptions, *, loss: bool) -> list[Pass]:
 
 def forward_pipeline(options: PipelineOptions) -> list[Pass]:
     """Passes that schedule a graph unchanged: training-mode norms and dropout stay."""
-    by_codes: list[Pass] = [MultiplyBlocks(options.target)] if options.target.block_rows else []
-    return [*by_codes, *_fold_frozen(options), *_lower(options)]
+    return [*_fold_frozen(options), *_lower(options)]
 
 
 def _fold_frozen(options: PipelineOptions) -> list[Pass]:
@@ -140,12 +138,12 @@ def _tile_products(options: PipelineOptions) -> list[Pass]:
     Decoding by blocks is faster than decoding whole, so it needs no budget.
     """
     budget, written = options.training.memory_budget, options.written
+    most = UNLIMITED if budget is None else budget // options.finer
+    stored = options.training.storage.weights in BITS
+    decoding = [] if options.target.fusion.decoding else [TileDecoding(most, written)]
     if budget is not None:
-        most = budget // options.finer
-        return [TileAttention(most), TileVocabulary(most, written), TileDecoding(most, written)]
-    if options.training.storage.weights not in BITS:
-        return []
-    return [TileVocabulary(UNLIMITED, written), TileDecoding(UNLIMITED, written)]
+        return [TileAttention(most), TileVocabulary(most, written), *decoding]
+    return [TileVocabulary(most, written), *decoding] if stored else []
 
 
 def _attention(options: PipelineOptions) -> list[Pass]:

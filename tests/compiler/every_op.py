@@ -112,16 +112,6 @@ def _decode_blocks(draw: Draw) -> OpCase:
     return OpCase("decode_blocks", blocks.types(tuple(shape)), attrs)
 
 
-def _matmul_blocks(draw: Draw) -> OpCase:
-    """Rows times a weight with one or two blocks along the sum."""
-    rows, columns = draw(st.integers(1, 5)), draw(st.integers(1, 9))
-    depth, transposed = BLOCK * draw(st.integers(1, 2)), draw(st.booleans())
-    blocks = Blocks(draw(st.sampled_from((4, 8))), int(transposed))
-    stored = blocks.types((columns, depth) if transposed else (depth, columns))
-    attrs = {"bits": blocks.bits, "axis": blocks.axis, "transpose_b": transposed}
-    return OpCase("matmul_blocks", (TensorType(F32, (rows, depth)), *stored), attrs)
-
-
 BITS = ("bit_and", "bit_or", "bit_xor", "shift_left", "shift_right")
 
 CASES: dict[str, Callable[[Draw], OpCase]] = {
@@ -138,7 +128,6 @@ CASES: dict[str, Callable[[Draw], OpCase]] = {
     "dropout": _dropout,
     "random_uniform": _random_uniform,
     "decode_blocks": _decode_blocks,
-    "matmul_blocks": _matmul_blocks,
     "argmax": _of_types("argmax", F32, 1),
     "cast": _of_types("cast", F32, 1, dtype="i32"),
     "logical_and": _of_types("logical_and", BOOL, 2),
@@ -163,11 +152,10 @@ def arrays_of(case: OpCase, seed: int) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     if case.op == "random_uniform":
         return [np.int32(-seed)]
-    if case.op in ("decode_blocks", "matmul_blocks"):
+    if case.op == "decode_blocks":
         blocks = Blocks(case.attrs["bits"], case.attrs["axis"])
-        shape = blocks.shape(case.types[-2].shape)
-        factors = [rng.standard_normal(t.shape).astype(np.float32) for t in case.types[:-2]]
-        return [*factors, *blocks.encode(rng.standard_normal(shape).astype(np.float32))]
+        shape = blocks.shape(case.types[0].shape)
+        return list(blocks.encode(rng.standard_normal(shape).astype(np.float32)))
     if case.op == "quotient" or case.op in BITS:
         return [rng.integers(-9, 9, case.types[0].shape) for _ in case.types]
     if case.op == "bits_float":

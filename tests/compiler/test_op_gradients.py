@@ -41,7 +41,6 @@ HELPERS = {
     "logical_not",
     "logical_or",
     "decode_blocks",
-    "matmul_blocks",
     "fusion",
     "quotient",
     "stop_gradient",

@@ -22,9 +22,9 @@ RULES = FusionRules(
     frozenset({"matmul", "conv2d"}),
     {"reduce_sum": (0,), "reduce_mean": (0,)},
     frozenset({"matmul"}),
+    decoding=frozenset({"matmul"}),
 )
 TARGETS = {
-    "few": Target(name="few", block_rows=8),
     "gpu": Target(name="gpu", attention=64),
     "test": Target(RULES, name="test"),
     "small": Target(

@@ -122,8 +122,12 @@ def test_weights_in_few_bits_give_the_tokens_of_what_they_decode_to(tmp_path: Pa
     with session:
         found = session.generate(PROMPT[: CHUNK + 3], Generation(12))
     assert found == expected(module, PROMPT[: CHUNK + 3], 12)
-    anchors = [anchor_op(node) for node in kernel_nodes(program.entries["decode"])]
-    assert anchors.count("matmul_blocks") == len(stored) == 7
+    for entry in ("decode", "prefill"):
+        nodes = kernel_nodes(program.entries[entry])
+        products = [node for node in nodes if anchor_op(node) == "matmul"]
+        bodies = [node.attrs["body"] for node in products if node.op == "fusion"]
+        decoding = [body for body in bodies if "decode_blocks" in {each.op for each in body.nodes}]
+        assert len(decoding) == len(stored) == 7
 
 
 def test_texts_end_at_stop_tokens_and_limits(module: Any, session: Session) -> None:

@@ -1,6 +1,7 @@
 """Epilogues of anchors (matmul, convolution): the C function that stores results.
 
-A fusion's body holds one anchor and elementwise nodes after it. The anchor's template computes sums
+A fusion's body holds one anchor, elementwise nodes after it, and in front of a product possibly the
+decoding of its weight, which the product's own template does. The anchor's template computes sums
 in registers and hands each vector of them to `store(io, acc, row, column, lanes)`, written here: it
 loads the other operands, evaluates the elementwise nodes, and stores every result. `row` counts the
 rows of the anchor's result seen as a matrix whose columns are its last dimension; `lanes` is the
@@ -19,19 +20,33 @@ from pockengine.backends.native.scalars import c_scalar
 from pockengine.backends.native.text import Code, Text, fill, indented, joined
 from pockengine.compiler.ir import BOOL, F32, Graph, Node, Value
 from pockengine.compiler.ops import lookup
+from pockengine.compiler.ops.anchors import anchors_of
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
 
 
 @dataclass(frozen=True)
 class Fused:
-    """A node as an anchor with the elementwise nodes after it; a bare anchor has no body."""
+    """A node as an anchor with the elementwise nodes after it; a bare anchor has no body.
+
+    `decode` is the node that decodes its weight from what is stored.
+    """
 
     anchor: Node
     after: tuple[Node, ...]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     body: Graph | None
+    decode: Node | None = None
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """What the anchor reads; in place of a stored weight, what it is decoded from."""
+        if self.decode is None:
+            return self.anchor.operands
+        weight, parts = self.decode.result, self.decode.operands
+        read = (parts if value is weight else (value,) for value in self.anchor.operands)
+        return tuple(value for values in read for value in values)
 
     @property
     def plain(self) -> bool:
@@ -44,11 +59,12 @@ def split_fusion(node: Node) -> Fused:
     if node.op != "fusion":
         return Fused(node, (), node.operands, outputs=node.results, body=None)
     body = node.attrs["body"]
-    anchor = _anchor_of(node, body)
-    after = tuple(inner for inner in body.nodes if inner is not anchor)
+    anchor, decode = _anchor_of(node, body)
+    after = tuple(inner for inner in body.nodes if inner not in (anchor, decode))
     for inner in after:
         check_expression(inner)
-    return Fused(anchor, after, tuple(body.inputs), outputs=tuple(body.outputs.values()), body=body)
+    inputs, outputs = tuple(body.inputs), tuple(body.outputs.values())
+    return Fused(anchor, after, inputs, outputs=outputs, body=body, decode=decode)
 
 
 @dataclass(frozen=True)
@@ -94,7 +110,7 @@ def open_fusion(
     """
     fused = split_fusion(node)
     anchor, inputs = fused.anchor, fused.inputs
-    names = _input_names(anchor, inputs)
+    names = _input_names(fused)
     updated = [names[inputs[index]] for index in node.attrs.get("writes", ())]
     results = [f"y{index}" for index in range(len(node.results))]
     places = dict(zip(fused.outputs, [*results, *updated], strict=True))
@@ -109,7 +125,7 @@ def open_fusion(
     return Anchored(
         symbol=symbol,
         anchor=anchor,
-        names=tuple(names[operand] for operand in anchor.operands),
+        names=tuple(names[operand] for operand in fused.operands),
         parameters=tuple(parameters),
         store=joined(
             "\n",
@@ -139,24 +155,28 @@ def _is_streamed(value: Value, device: Device) -> bool:
     return value.dtype is F32 and value.type.nbytes > last and lines
 
 
-def _anchor_of(node: Node, body: Graph) -> Node:
-    anchors = [inner for inner in body.nodes if not lookup(inner.op).elementwise]
+def _anchor_of(node: Node, body: Graph) -> tuple[Node, Node | None]:
+    """Return the anchor, and the node that decodes its weight."""
+    anchors = anchors_of(body.nodes)
     if len(anchors) != 1:
         raise CompileError(f"{node}: a fused kernel needs one anchor, not {len(anchors)}")
     anchor = anchors[0]
-    if any(operand not in body.inputs for operand in anchor.operands):
-        raise CompileError(f"{node}: the C backend fuses nothing before {anchor.op}")
-    return anchor
+    before = [operand.node for operand in anchor.operands if operand not in body.inputs]
+    decode = before[0] if before else None
+    if len(before) > 1 or (decode is not None and not lookup(decode.op).decodes):
+        raise CompileError(f"{node}: the C backend fuses only a decoding before {anchor.op}")
+    return anchor, decode
 
 
-def _input_names(anchor: Node, inputs: Sequence[Value]) -> dict[Value, str]:
-    """The anchor's operands are named as in its op, the others e0, e1, ..."""
-    definition = lookup(anchor.op)
+def _input_names(fused: Fused) -> dict[Value, str]:
+    """What the anchor reads is named as in the ops, the others e0, e1, ..."""
     names: dict[Value, str] = {}
-    for index, operand in enumerate(anchor.operands):
-        name = definition.operand_name(index)
-        names.setdefault(operand, "weights" if name == "w" else name)  # w is the worker
-    extra = [value for value in inputs if value not in names]
+    for node in [fused.anchor, *([fused.decode] if fused.decode else [])]:
+        for index, operand in enumerate(node.operands):
+            name = lookup(node.op).operand_name(index)
+            if operand in fused.inputs:
+                names.setdefault(operand, "weights" if name == "w" else name)  # w is the worker
+    extra = [value for value in fused.inputs if value not in names]
     names.update((value, f"e{index}") for index, value in enumerate(extra))
     return names
 

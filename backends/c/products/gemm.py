@@ -1,7 +1,7 @@
 """Kernels of `matmul`: the three products of training, y = x w, dx = dy wᵀ and dw = xᵀ dy.
 
-The templates are gemm.inc.h, gemm_dot.inc.h, gemm_stream.inc.h and gemm_amx.inc.h of
-runtime/kernels; product.py chooses the parameters; an epilogue comes from the fusion.
+The templates are gemm*.inc.h of runtime/kernels; product.py chooses the parameters; an epilogue
+comes from the fusion, and so does the decoding of a weight, which the templates do.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from pockengine.backends.c.family import KernelFamily
 from pockengine.backends.c.modelled import whole_cycles
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.products.amx import AmxSpec
+from pockengine.backends.c.products.blocks import BlocksSpec
 from pockengine.backends.c.products.product import (
     DotSpec,
     ProductSpec,
@@ -22,8 +23,9 @@ from pockengine.backends.c.products.product import (
 from pockengine.backends.c.products.product_shape import BatchStride, MatmulShape, product_of
 from pockengine.backends.c.tile import Tile
 from pockengine.backends.native.kernel import Kernel, define_kernel
+from pockengine.backends.native.scalars import c_scalar
 from pockengine.backends.native.text import Code, Text, defines, joined
-from pockengine.compiler.ir import Node
+from pockengine.compiler.ir import DType, Node
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
@@ -31,7 +33,8 @@ from pockengine.devices.schema import Device
 def choose_matmul(node: Node, device: Device, options: KernelOptions) -> Choice:
     """Choose how to compute a matmul, or a fusion around one."""
     fused = split_fusion(node)
-    choice = choose_product(product_of(fused.anchor), fused.plain, device, options)
+    product = product_of(fused.anchor, fused.decode)
+    choice = choose_product(product, fused.plain, device, options)
     return replace(choice, cycles=whole_cycles(choice.cycles, node, device))
 
 
@@ -45,7 +48,7 @@ MATMUL = KernelFamily(choose_matmul, matmul_kernel)
 
 
 def product_kernel(opened: Anchored, spec: ProductSpec, device: Device) -> Kernel:
-    """Emit a product; the anchor's operands are A and B in this order."""
+    """Emit a product; the anchor's operands are A and B, or its codes and scales, in this order."""
     body, prelude = product_text(opened, spec)
     m, n, k = spec.sizes
     return define_kernel(
@@ -62,12 +65,14 @@ def product_text(opened: Anchored, spec: ProductSpec) -> tuple[list[Code], Text]
     """Return the lines of a product's function, and its prelude."""
     if isinstance(spec, DotSpec):
         run = f"{opened.symbol}_run(w, &io, {', '.join(opened.names)});"
-        macros = _matrix_macros(opened, spec.product, spec.tile)
+        macros = _matrix_macros(opened, spec.product, spec.tile) | _element_macros(spec.product)
         prelude = _comment(spec.product) + template(macros, opened.store, "gemm_dot")
         return [opened.io, run, *opened.end], prelude
     if isinstance(spec, StreamSpec):
         run = f"{opened.symbol}_run(w, &io, {', '.join(opened.names)}, scratch);"
         return [opened.io, run, *opened.end], _stream_prelude(opened, spec)
+    if isinstance(spec, BlocksSpec):
+        return [opened.io, _blocks_run(opened, spec), *opened.end], _blocks_prelude(opened, spec)
     if isinstance(spec, AmxSpec):
         run = f"{opened.symbol}_run(w, &io, {', '.join(opened.names)}, scratch);"
         return [opened.io, run, *opened.end], _amx_prelude(opened, spec)
@@ -76,7 +81,7 @@ def product_text(opened: Anchored, spec: ProductSpec) -> tuple[list[Code], Text]
 
 def _tiled_body(opened: Anchored, spec: TiledSpec) -> list[Code]:
     """Divide the scratch: unfinished sums, panels of all threads, then the operands as pairs."""
-    names = ", ".join(opened.names)
+    names = ", ".join(opened.names if spec.product.stored is None else (opened.names[0], "NULL"))
     pair = []
     if spec.f32:
         pairs, a_floats = spec.sums + spec.own * spec.plan.threads, spec.operands[0]
@@ -110,6 +115,7 @@ def _tiled_prelude(opened: Anchored, spec: TiledSpec) -> Text:
         "PE_PANEL_FLOATS": spec.own,
         "PE_B_COPIED": int(spec.plan.copied),
     }
+    macros |= _decoding_macros(opened, p)
     if plan.rows_copied:
         macros |= {"PE_A_COPIED": 1, "PE_ROWS_AT": spec.panel}
     if spec.f32:
@@ -130,8 +136,56 @@ def _stream_prelude(opened: Anchored, spec: StreamSpec) -> Text:
         "PE_K": p.k,
         "PE_A_ROW": p.a_row,
         "PE_B_PITCH": p.b_pitch,
+        **_element_macros(p),
     }
     return _comment(p) + template(macros, opened.store, "gemm_stream")
+
+
+def _decoding_macros(opened: Anchored, p: MatmulShape) -> dict[str, object]:
+    """How panels of B are decoded."""
+    if p.stored is None:
+        return {}
+    codes = {"PE_CODES(io)": f"(io)->{opened.names[1]}"}
+    if isinstance(p.stored, DType):
+        return {"PE_B_BITS": 16, "PE_LOAD_B": _load_of(p.stored), **codes}
+    scales = {"PE_SCALES(io)": f"(io)->{opened.names[2]}"}
+    return {"PE_B_BITS": p.stored.bits, "PE_B_ALONG": p.stored.axis, **codes, **scales}
+
+
+def _element_macros(p: MatmulShape) -> dict[str, object]:
+    """How elements of B are read in place."""
+    if not isinstance(p.stored, DType):
+        return {}
+    return {"PE_B_TYPE": "uint16_t", "PE_LOAD_B": _load_of(p.stored)}
+
+
+def _load_of(dtype: DType) -> str:
+    return f"pe_load_part{c_scalar(dtype).suffix}"
+
+
+def _blocks_run(opened: Anchored, spec: BlocksSpec) -> str:
+    a, codes, scales = opened.names
+    sums = "" if spec.product.b_transposed else ", scratch"
+    return f"{opened.symbol}_run(w, &io, {a}, (const uint8_t *){codes}, {scales}{sums});"
+
+
+def _blocks_prelude(opened: Anchored, spec: BlocksSpec) -> Text:
+    p = spec.product
+    macros: dict[str, object] = {
+        "PE_FN(name)": f"PE_JOIN({opened.symbol}_, name)",
+        "PE_VL": spec.lanes,
+        "PE_BITS": spec.bits,
+        "PE_M": p.m,
+        "PE_N": p.n,
+        "PE_K": p.k,
+        "PE_A_ROW": p.a_row,
+    }
+    if p.b_transposed:
+        text = template(macros | {"PE_NV": spec.dots}, opened.store, "gemm_blocks_dot")
+    else:
+        macros |= {"PE_STEPS": spec.steps, "PE_PITCH": spec.pitch}
+        text = template(macros, opened.store, "gemm_blocks")
+    return _comment(p) + '#include "pe_blocks.h"\n' + text
 
 
 def _amx_prelude(opened: Anchored, spec: AmxSpec) -> Text:
@@ -187,7 +241,8 @@ def batch_offset(strides: Sequence[BatchStride], batch: int) -> str:
 def _comment(p: MatmulShape) -> str:
     batch = f"{p.batch} x " if p.batch > 1 else ""
     a, b = (" transposed" if flag else "" for flag in (p.a_row == 1, p.b_transposed))
-    return f"/* {batch}y[{p.m},{p.n}] = A[{p.m},{p.k}]{a} B[{p.k},{p.n}]{b} */\n"
+    bits = f" as {p.stored}" if p.stored else ""
+    return f"/* {batch}y[{p.m},{p.n}] = A[{p.m},{p.k}]{a} B[{p.k},{p.n}]{b}{bits} */\n"
 
 
 def template(macros: dict[str, object], store: Code, name: str) -> Text:

@@ -9,10 +9,12 @@ from typing import ClassVar, Literal
 
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.products.amx import AmxSpec, choose_amx
+from pockengine.backends.c.products.blocks import BlocksSpec
 from pockengine.backends.c.products.product_shape import MatmulShape
 from pockengine.backends.c.tile import CoreModel, Tile, machine_of, multiply_cycles, tiles
 from pockengine.backends.native.kernel import align
 from pockengine.backends.picking import Picker, PlanCandidate, cheapest, picked
+from pockengine.compiler.ir.blocks import Blocks
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
@@ -27,7 +29,9 @@ itself.
 """
 
 FEW_ROWS = 8
-"""Up to this many rows of A, transposing B costs more than sums along the inner dimension."""
+"""Up to this many rows of A, transposing or decoding panels of B costs more than sums along the
+inner dimension, or of a block's codes.
+"""
 
 STREAMED_ROWS, STREAMED_COLUMNS = 8, 256
 """Up to this many rows of A and from this many columns on, a B that exceeds the second-level cache
@@ -193,7 +197,7 @@ class StreamSpec:
         return 4 * self.product.m * self.pitch
 
 
-ProductSpec = DotSpec | StreamSpec | TiledSpec | AmxSpec
+ProductSpec = BlocksSpec | DotSpec | StreamSpec | TiledSpec | AmxSpec
 
 
 def choose_product(
@@ -204,7 +208,11 @@ def choose_product(
     With `bf16` the operands of large products are rounded to bf16; sums are f32. The cycles are the
     plan's, 0 without a plan.
     """
-    if product.b_transposed and product.a_step == 1 and product.m <= FEW_ROWS:
+    if isinstance(product.stored, Blocks) and product.along_sum and product.m <= FEW_ROWS:
+        blocks = BlocksSpec(product, product.stored.bits, machine_of(device).lanes)
+        return Choice(blocks.form, scratch_bytes=blocks.scratch_bytes, spec=blocks)
+    dots = product.b_transposed and not isinstance(product.stored, Blocks)
+    if dots and product.a_step == 1 and product.m <= FEW_ROWS:
         return Choice("dot", spec=DotSpec(product, dot_tile(product.m, machine_of(device))))
     if not options.bf16 and _pays_to_stream(product, device):
         stream = StreamSpec(product, machine_of(device).lanes)
@@ -218,7 +226,7 @@ def choose_product(
         f32, product, kind = product, _pairs_of(product), "pairs of bf16"
     candidate = plan_product(product, device, options.pick, kind)
     plan = candidate.plan
-    by_panels = product.b_transposed or plan.copied
+    by_panels = product.by_panels or plan.copied
     panel = align(plan.depth * plan.tile.columns, 16) if by_panels else 0
     rows = align(min(plan.rows, align(product.m, plan.tile.rows)) * plan.depth, 16)
     copied = rows if plan.rows_copied else 0
@@ -237,8 +245,10 @@ def _pays_to_stream(p: MatmulShape, device: Device) -> bool:
     steps = _streamed_steps(p.m, machine_of(device).lanes)
     few = p.m <= STREAMED_ROWS and FEWEST_STEPS <= steps <= p.k
     plain = p.a_step == 1 and p.batch == 1 and not p.b_transposed
+    if isinstance(p.stored, Blocks):
+        return False
     large = p.n >= STREAMED_COLUMNS and 4 * p.k * p.n > device.cpu.l2_bytes > 0
-    return few and plain and large
+    return few and plain and (large or p.stored is not None)
 
 
 def _streamed_steps(rows: int, lanes: int) -> int:
@@ -301,7 +311,7 @@ def plan_product(
 def _pays_to_copy(p: MatmulShape, tile: Tile, rows: int, depth: int) -> bool:
     """Whether copying pays for a panel that exceeds its cache sets and meets enough rows."""
     return (
-        not p.b_transposed
+        not p.by_panels
         and tile.lanes >= WIDE_LANES
         and _collides(p.b_pitch, tile, depth)
         and min(rows, p.m) >= LONG_COPY * tile.rows
@@ -328,20 +338,21 @@ def _key(p: MatmulShape) -> str:
     """Everything that plans depend on."""
     batch = f"{p.batch} of " if p.batch > 1 else ""
     a, b = ("t" if flag else "" for flag in (p.a_row == 1, p.b_transposed))
-    return f"matmul {batch}{p.m}x{p.k}{a} {p.k}x{p.n}{b}"
+    stored = f" as {p.stored}" if p.stored else ""
+    return f"matmul {batch}{p.m}x{p.k}{a} {p.k}x{p.n}{b}{stored}"
 
 
 def _block_rows(p: MatmulShape, tile: Tile, depth: int, device: Device, rows_copied: bool) -> int:
     """Rows of A that stay in the second-level cache while all panels of B are processed.
 
-    Each block transposes the panels of a transposed B again, so it must be long.
+    Each block transposes or decodes the panels of B again, so it must be long.
     """
     if p.n <= tile.columns or 4 * p.m * depth <= device.cpu.l2_bytes // 2:
         return align(p.m, tile.rows)
     if rows_copied:
         return align(min(p.m, COPIED_BLOCK), tile.rows)
     fitting = device.cpu.l2_bytes // 4 // (4 * depth)
-    return align(max(fitting, LONG_BLOCK if p.b_transposed else 1), tile.rows)
+    return align(max(fitting, LONG_BLOCK if p.by_panels else 1), tile.rows)
 
 
 def _cycles(whole: float, p: MatmulShape, plan: ProductPlan) -> float:
@@ -349,7 +360,7 @@ def _cycles(whole: float, p: MatmulShape, plan: ProductPlan) -> float:
     INNER.
     """
     tile, threads = plan.tile, plan.threads
-    panels = p.k * p.n * TRANSPOSE_CYCLES if p.b_transposed else 0.0
+    panels = p.k * p.n * TRANSPOSE_CYCLES if p.by_panels else 0.0
     rows = p.m * p.k * COPY_CYCLES if plan.rows_copied else 0.0
     if plan.split == "INNER":
         return whole + panels / threads

@@ -4,7 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pockengine.compiler.ir import Node
+from pockengine.compiler.ir import DType, Node
+from pockengine.compiler.ir.blocks import Blocks
+from pockengine.compiler.ops.blocks import blocks_of
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class MatmulShape:
 
     `a_row` and `a_step` are A's strides between rows and between steps of k. The i-th matrices
     start at offsets by the strides `a_batch` and `b_batch`; without strides all use the same
-    matrix.
+    matrix. `stored` is the format of a B that is not f32; `b_pitch` counts its numbers.
     """
 
     m: int
@@ -37,10 +39,24 @@ class MatmulShape:
     batch: int = 1
     a_batch: tuple[BatchStride, ...] = ()
     b_batch: tuple[BatchStride, ...] = ()
+    stored: DType | Blocks | None = None
+
+    @property
+    def by_panels(self) -> bool:
+        """Whether panels of B are transposed or decoded before use."""
+        return self.b_transposed or self.stored is not None
+
+    @property
+    def along_sum(self) -> bool:
+        """Whether the blocks of B lie along the inner dimension."""
+        return isinstance(self.stored, Blocks) and self.stored.axis == int(self.b_transposed)
 
 
-def product_of(node: Node) -> MatmulShape:
-    """Read a matmul node's shapes. Batches of rows against one B are one tall matrix."""
+def product_of(node: Node, decode: Node | None = None) -> MatmulShape:
+    """Read a matmul node's shapes. Batches of rows against one B are one tall matrix.
+
+    `decode` is the node that decodes its B.
+    """
     a, b = (operand.shape for operand in node.operands)
     transpose_a, transpose_b = node.attrs["transpose_a"], node.attrs["transpose_b"]
     batches = node.result.shape[:-2]
@@ -60,7 +76,14 @@ def product_of(node: Node) -> MatmulShape:
         batch=math.prod(batches),
         a_batch=_batch_strides(a, batches),
         b_batch=_batch_strides(b, batches),
+        stored=_format(decode),
     )
+
+
+def _format(decode: Node | None) -> DType | Blocks | None:
+    if decode is None:
+        return None
+    return decode.operands[0].dtype if decode.op == "cast" else blocks_of(decode.attrs)
 
 
 def _batch_strides(operand: Sequence[int], batches: Sequence[int]) -> tuple[BatchStride, ...]:

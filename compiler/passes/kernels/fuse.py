@@ -1,10 +1,11 @@
 """Fusion: elementwise nodes join the kernel that produces or consumes their operand.
 
-Four kinds of group grow, in this order:
+Five kinds of group grow, in this order:
     joint      anchors of the same operands, such as gradients of one softmax
     epilogue   an anchor (convolution, product), then the elementwise chain that alone reads it
     chain      elementwise nodes of one shape, each reading the one before
     prologue   an elementwise group that alone feeds a reduction, then that reduction
+    decoding   the decoding of a stored weight, then the product that alone reads it
 Each group becomes one `fusion` node at its last member's position. The backend's `FusionRules`
 define which anchors support what.
 """
@@ -16,12 +17,15 @@ from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.types import F32, I32, DType
 from pockengine.compiler.ir.writes import delay_writes
+from pockengine.compiler.ops.anchors import anchors_of
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.target import FusionRules, Target
 
 EPILOGUE_DTYPES = (F32, I32, DType.I8)
 """Dtypes of an anchor's results after its epilogue."""
+
+HALVES = (DType.BF16, DType.F16)
 
 MOST_OPERANDS = 12
 """Maximum number of pointers that one kernel reads: beyond this, registers spill."""
@@ -85,6 +89,9 @@ class _Fuser:
         for node in self.graph.nodes:
             if node.op in self.rules.prologue:
                 self._take_prologue(node)
+        for node in self.graph.nodes:
+            if node.op in self.rules.decoding:
+                self._take_decoding(node)
         self._rebuild()
 
     def _join_alike(self) -> None:
@@ -201,6 +208,17 @@ class _Fuser:
                 for member in source.nodes:
                     self.group_of[member] = sink
 
+    def _take_decoding(self, node: Node) -> None:
+        """Pull in the decoding of this product's weight, a matrix, if nothing else reads it."""
+        layer = lookup(node.op).layer
+        assert layer is not None
+        weight = node.operands[layer.weight]
+        decode, group = weight.node, self.group_of[node]
+        alone = self.users[weight] == [node] and weight not in self.outputs
+        if decode is not None and _decodes_floats(decode) and alone and len(weight.shape) == 2:
+            group.nodes.insert(0, decode)
+            self.group_of[decode] = group
+
     def _move(self, node: Node, group: _Group) -> None:
         group.nodes.append(node)
         group.place = max(group.place, self.group_of[node].place)
@@ -231,7 +249,7 @@ def fusion_node(
     graph: Graph, nodes: list[Node], operands: list[Value], results: list[Value]
 ) -> Node:
     """Build a fusion node of `nodes` that reads `operands` and takes over `results`."""
-    anchor = next((node for node in nodes if not _is_elementwise(node)), nodes[-1])
+    anchor = [nodes[-1], *anchors_of(nodes)[:1]][-1]
     body = Graph(anchor.op)
     g = Builder(body)
     inner: dict[Value, Value] = {}
@@ -258,6 +276,12 @@ def fusion_node(
 
 def _is_elementwise(node: Node) -> bool:
     return lookup(node.op).elementwise
+
+
+def _decodes_floats(node: Node) -> bool:
+    """Whether it decodes blocks, or widens numbers of 16 bits to f32."""
+    widens = node.op == "cast" and node.result.dtype is F32
+    return node.op == "decode_blocks" or (widens and node.operands[0].dtype in HALVES)
 
 
 def _is_saved_rounded(value: Value) -> bool:

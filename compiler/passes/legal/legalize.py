@@ -19,7 +19,6 @@ from pockengine.compiler.passes.legal import (
     attention,
     mathematics,
     rows,
-    stored,
     updates,
     windows,
 )
@@ -30,7 +29,6 @@ RULES: Mapping[str, Rule] = {
     **attention.RULES,
     **mathematics.RULES,
     **rows.RULES,
-    **stored.RULES,
     **updates.RULES,
     **windows.RULES,
 }

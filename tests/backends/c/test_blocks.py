@@ -1,4 +1,4 @@
-"""Generated code decodes weights stored in blocks, and multiplies them, as the oracle does."""
+"""Generated code decodes weights stored in blocks, alone and in products, as the oracle does."""
 
 import itertools
 from pathlib import Path
@@ -7,11 +7,17 @@ import numpy as np
 import pytest
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.compiler.ir import Builder, Graph, Node
+from pockengine.backends.native.kernel import align
+from pockengine.compiler.ir import Builder, DType, Graph, Node, TensorType
 from pockengine.compiler.ir.blocks import Blocks
 from pockengine.compiler.ir.types import f32
-from pockengine.errors import GraphError
-from pockengine.tests.backends.c.anchors import check, check_on_arm, with_epilogue
+from pockengine.tests.backends.c.anchors import (
+    backend_kernel,
+    case_of,
+    check,
+    check_on_arm,
+    with_epilogue,
+)
 from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw_array, run_cases
 
 BITS = (4, 8)
@@ -48,42 +54,72 @@ PRODUCTS = [
     ((3,), 65, 32, "two_results"),
     ((2, 3), 16, 64, "bare"),
     ((5,), 50, 64, "masked"),
+    ((9,), 61, 96, "residual"),
+    ((2, 9), 33, 64, "bare"),
+    ((33,), 130, 608, "gate"),  # in two blocks of steps
+    ((21,), 40, 1024, "bias_relu6"),  # threads share the steps
+    ((12,), 16, 64, "stepped"),
+    ((410,), 96, 64, "two_results"),
 ]
-"""Rows, columns, depth, and epilogue: an odd number, so each one meets two of four ways."""
+"""Rows, columns, depth, and epilogue: an odd number, so each meets four of the ways."""
+
+Product = tuple[tuple[int, ...], int, int, str]
+
+WAYS = [*itertools.product((4, 8), (False, True), (True, False))]
+"""Bits, whether the weight is transposed, and whether the blocks lie along the sum."""
 
 
-def product_case(product: tuple[tuple[int, ...], int, int, str], way: tuple[int, bool]) -> Node:
+def product_case(product: Product, way: tuple[int, bool, bool]) -> tuple[Node, Blocks]:
+    """Return a product that decodes its weight; blocks along its columns are whole ones."""
     rows, columns, depth, epilogue = product
-    bits, transposed = way
-    axis = 1 if transposed else 0
-    types = Blocks(bits, axis).types((columns, depth) if transposed else (depth, columns))
+    bits, transposed, along_sum = way
+    columns = columns if along_sum else align(columns, 32)
+    blocks = Blocks(bits, int(transposed == along_sum))
+    types = blocks.types((columns, depth) if transposed else (depth, columns))
     g = Builder(Graph("case"))
-    operands = [g.input("a", f32(*rows, depth))]
-    operands += [g.input(name, type_) for name, type_ in zip("cs", types, strict=True)]
-    attrs = {"bits": bits, "axis": axis, "transpose_b": transposed}
-    return with_epilogue(g.emit("matmul_blocks", *operands, **attrs), epilogue)
+    a = g.input("a", f32(*rows, depth))
+    stored = [g.input(name, type_) for name, type_ in zip("cs", types, strict=True)]
+    weight = g.decode_blocks(*stored, bits=bits, axis=blocks.axis)
+    return with_epilogue(g.matmul(a, weight, transpose_b=transposed).node, epilogue), blocks
 
 
 @pytest.mark.parametrize("isa", ["sse2", "avx2", "avx512", "neon"])
-def test_few_rows_times_codes_agree_with_the_oracle(isa: str, tmp_path: Path) -> None:
+def test_products_with_codes_agree_with_the_oracle(isa: str, tmp_path: Path) -> None:
     """Operands are drawn as numbers, and the codes and scales of others."""
     cases = []
-    ways = itertools.cycle([(4, True), (8, False), (4, False), (8, True)])
-    for seed, (product, way) in enumerate(zip(PRODUCTS * 2, ways, strict=False)):
-        bits, transposed = way
-        node = product_case(product, way)
+    for seed, (product, way) in enumerate(zip(PRODUCTS * 4, itertools.cycle(WAYS), strict=False)):
+        node, blocks = product_case(product, way)
         rng = np.random.default_rng(seed)
         operands = [draw_array(rng, value) for value in node.operands]
-        blocks = Blocks(bits, int(transposed))
         shape = blocks.shape(operands[1].shape)
         operands[1:3] = blocks.encode(rng.standard_normal(shape).astype(np.float32))
         cases.append(Case(node, CBackend(device_of(isa)).kernel(node), tuple(operands)))
     (check_on_arm if isa == "neon" else check)(cases, tmp_path)
 
 
-def test_products_across_the_blocks_are_no_op() -> None:
+HALVES = [*itertools.product((DType.BF16, DType.F16), (False, True))]
+"""Type of the weight, and whether it is transposed."""
+
+
+def widening_case(product: Product, way: tuple[DType, bool]) -> Node:
+    rows, columns, depth, epilogue = product
+    dtype, transposed = way
     g = Builder(Graph("case"))
-    operands = [g.input("a", f32(1, 64))]
-    operands += [g.input(n, t) for n, t in zip("cs", Blocks(8, 0).types((32, 64)), strict=True)]
-    with pytest.raises(GraphError, match="do not lie along the sum"):
-        g.emit("matmul_blocks", *operands, bits=8, axis=0, transpose_b=True)
+    a = g.input("a", f32(*rows, depth))
+    shape = (columns, depth) if transposed else (depth, columns)
+    weight = g.cast(g.input("x", TensorType(dtype, shape)), dtype="f32")
+    return with_epilogue(g.matmul(a, weight, transpose_b=transposed).node, epilogue)
+
+
+@pytest.mark.parametrize("isa", ["sse2", "avx2", "avx512", "neon"])
+def test_products_with_halves_agree_with_the_oracle(isa: str, tmp_path: Path) -> None:
+    ways = zip(PRODUCTS * 2, itertools.cycle(HALVES), strict=False)
+    nodes = [widening_case(product, way) for product, way in ways]
+    cases = [case_of(node, backend_kernel, isa, seed) for seed, node in enumerate(nodes)]
+    (check_on_arm if isa == "neon" else check)(cases, tmp_path)
+
+
+def test_weights_of_products_are_decoded_inside() -> None:
+    """Not where they are multiplied as bf16."""
+    assert CBackend(device_of("avx2")).target().fusion.decoding == {"matmul"}
+    assert not CBackend(device_of("avx512"), bf16=True).target().fusion.decoding

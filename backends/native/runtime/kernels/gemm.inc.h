@@ -12,8 +12,8 @@
  *   PE_SPLIT         PE_SPLIT_ROWS, PE_SPLIT_COLUMNS or PE_SPLIT_INNER
  *   PE_THREADS       maximum number of threads that take part
  *   PE_PART_FLOATS   PE_SPLIT_INNER: scratch of each thread for its sums
- *   PE_PANEL_FLOATS  PE_B_TRANSPOSED, PE_B_COPIED, PE_A_COPIED: scratch of each thread for a panel,
- *                    and from PE_ROWS_AT on for the rows of a block
+ *   PE_PANEL_FLOATS  PE_B_TRANSPOSED, PE_B_COPIED, PE_B_BITS, PE_A_COPIED: scratch of each thread
+ *                    for a panel, and from PE_ROWS_AT on for the rows of a block
  *
  * With PE_PAIRS, PE_K counts pairs, and PE_FN(pair_operands) first converts f32 matrices of
  * PE_F32_K steps to pairs: rows of A of PE_F32_K elements, or steps of PE_M where PE_A_ROW is 1;
@@ -33,13 +33,19 @@
 #include "gemm_tile.inc.h"
 
 #define PE_ROW_TILES ((PE_M + PE_MR - 1) / PE_MR)
+#define PE_STEP_GRAIN (PE_B_BITS ? 32 : 1) /* threads share whole blocks of B's codes */
 
 /* Steps k_begin to k_end of a block whose rows and panels are set; the last step is PE_K's. */
 PE_INLINE void PE_FN(steps)(PE_FN(block_args) * t, const float *a, const float *b,
                             const ptrdiff_t k_begin, const ptrdiff_t k_end, const int unfinished) {
     for (ptrdiff_t k = k_begin; k < k_end; k += PE_KB) {
         t->a = a + k * PE_A_STEP;
+#if PE_B_BITS
+        (void)b;
+        t->step = k;
+#else
         t->b = b + k * (PE_B_TRANSPOSED ? 1 : PE_B_PITCH);
+#endif
         t->depth = (int)(k_end - k < PE_KB ? k_end - k : PE_KB);
         t->first = k == k_begin;
         t->last = !unfinished && k + PE_KB >= k_end;
@@ -79,7 +85,7 @@ PE_INLINE void PE_FN(pair_operands)(pe_worker *w, float *a_pairs, float *b_pairs
 PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *a, const float *b,
                           float *partial, float *panels) {
     (void)partial, (void)panels;
-    const pe_range share = PE_FN(share)(w, PE_K, 1);
+    const pe_range share = PE_FN(share)(w, PE_K, PE_STEP_GRAIN);
     if (w->index < PE_THREADS) {
         float *part = partial + w->index * (ptrdiff_t)PE_PART_FLOATS;
         PE_FN(block_args) t = {.io = io, .partial = part, .row_end = PE_M, .panel_end = PE_PANELS};
@@ -135,7 +141,8 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *a, co
         t.panel_end = end;
 #endif
         t.row = batch * PE_M;
-        PE_FN(row_blocks)(&t, a + PE_A_BATCH(batch), b + PE_B_BATCH(batch), first, last);
+        PE_FN(row_blocks)(&t, a + PE_A_BATCH(batch), PE_B_BITS ? b : b + PE_B_BATCH(batch), first,
+                          last);
         unit += end - begin;
     }
 }
@@ -144,4 +151,5 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *a, co
 #endif
 
 #undef PE_ROW_TILES
+#undef PE_STEP_GRAIN
 #include "undef.inc.h"

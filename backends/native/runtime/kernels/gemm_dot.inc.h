@@ -6,22 +6,27 @@
  * lanes at the end. Threads share the rows of B, in blocks of PE_VL.
  *
  * Parameters: PE_FN, PE_VL, PE_MR, PE_NV (divides PE_VL), PE_M, PE_N, PE_K, PE_A_ROW, PE_B_PITCH,
- * PE_BATCH, PE_A_BATCH(i), PE_B_BATCH(i), PE_FN(io), PE_FN(store) as in gemm.inc.h.
+ * PE_BATCH, PE_A_BATCH(i), PE_B_BATCH(i), PE_FN(io), PE_FN(store) as in gemm.inc.h; PE_B_TYPE and
+ * PE_LOAD_B(p, n) of an element of B, f32 by default.
  */
 
 #if !defined(PE_K) || !defined(PE_M) || !defined(PE_MR) || !defined(PE_VL)
 #error "gemm_dot.inc.h needs PE_K, PE_M, PE_MR and PE_VL"
 #endif
 
+#ifndef PE_B_TYPE
+#define PE_B_TYPE float
+#define PE_LOAD_B pe_load_part
+#endif
 #define PE_BLOCKS ((PE_N + PE_VL - 1) / PE_VL)
 
 /* One vector of steps. */
-PE_INLINE void PE_FN(dot_step)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b,
+PE_INLINE void PE_FN(dot_step)(pe_vf c[PE_MR][PE_NV], const float *a, const PE_B_TYPE *b,
                                const int rows, const int columns, const int lanes) {
     pe_vf vb[PE_NV];
     PE_UNROLL
     for (int j = 0; j < columns; j++) {
-        vb[j] = pe_load_part(b + j * (ptrdiff_t)PE_B_PITCH, lanes);
+        vb[j] = PE_LOAD_B(b + j * (ptrdiff_t)PE_B_PITCH, lanes);
     }
     PE_UNROLL
     for (int i = 0; i < rows; i++) {
@@ -34,7 +39,7 @@ PE_INLINE void PE_FN(dot_step)(pe_vf c[PE_MR][PE_NV], const float *a, const floa
 }
 
 /* sums[i * PE_VL + j] of `rows` rows of A with `columns` rows of B. */
-PE_INLINE void PE_FN(dot)(float *sums, const float *a, const float *b, const int rows,
+PE_INLINE void PE_FN(dot)(float *sums, const float *a, const PE_B_TYPE *b, const int rows,
                           const int columns) {
     pe_vf c[PE_MR][PE_NV];
     PE_UNROLL
@@ -61,7 +66,7 @@ PE_INLINE void PE_FN(dot)(float *sums, const float *a, const float *b, const int
 }
 
 /* Rows `row` to row + rows of one block of columns; `b` is the block's first row of B. */
-PE_INLINE void PE_FN(dot_rows)(const PE_FN(io) * io, const float *a, const float *b,
+PE_INLINE void PE_FN(dot_rows)(const PE_FN(io) * io, const float *a, const PE_B_TYPE *b,
                                const ptrdiff_t row, const int column, const int rows,
                                const int lanes) {
     float sums[PE_MR * PE_VL] = {0};
@@ -77,14 +82,14 @@ PE_INLINE void PE_FN(dot_rows)(const PE_FN(io) * io, const float *a, const float
     }
 }
 
-PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *a, const float *b) {
+PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *a, const PE_B_TYPE *b) {
     const pe_range share = pe_split(w, (ptrdiff_t)PE_BATCH * PE_BLOCKS, 1);
     for (ptrdiff_t unit = share.begin; unit < share.end; unit++) {
         const ptrdiff_t batch = unit / PE_BLOCKS;
         const int column = (int)(unit - batch * PE_BLOCKS) * PE_VL;
         const int lanes = PE_N - column < PE_VL ? PE_N - column : PE_VL;
         const float *rows = a + PE_A_BATCH(batch);
-        const float *columns = b + PE_B_BATCH(batch) + column * (ptrdiff_t)PE_B_PITCH;
+        const PE_B_TYPE *columns = b + PE_B_BATCH(batch) + column * (ptrdiff_t)PE_B_PITCH;
         int i = 0;
         for (; i + PE_MR <= PE_M; i += PE_MR) {
             PE_FN(dot_rows)

@@ -6,20 +6,26 @@
  * the columns.
  *
  * Parameters: PE_FN, PE_VL, PE_M, PE_N, PE_K, PE_A_ROW, PE_B_PITCH, PE_FN(io), PE_FN(store) as in
- * gemm.inc.h; PE_STEPS; PE_PITCH, of the rows of sums, whole vectors.
+ * gemm.inc.h; PE_STEPS; PE_PITCH, of the rows of sums, whole vectors; PE_B_TYPE and PE_LOAD_B(p, n)
+ * of an element of B, f32 by default.
  */
 
 #if !defined(PE_K) || !defined(PE_N) || !defined(PE_STEPS) || !defined(PE_VL)
 #error "gemm_stream.inc.h needs PE_K, PE_N, PE_STEPS and PE_VL"
 #endif
 
+#ifndef PE_B_TYPE
+#define PE_B_TYPE float
+#define PE_LOAD_B pe_load_part
+#endif
+
 /* Adds the products of `steps` rows of B with one vector of columns to its sums. */
-PE_INLINE void PE_FN(vector)(float *sums, pe_vf a[PE_M][PE_STEPS], const float *b, const int steps,
-                             const int lanes, const int first) {
+PE_INLINE void PE_FN(vector)(float *sums, pe_vf a[PE_M][PE_STEPS], const PE_B_TYPE *b,
+                             const int steps, const int lanes, const int first) {
     pe_vf rows[PE_STEPS];
     PE_UNROLL
     for (int k = 0; k < steps; k++) {
-        rows[k] = pe_load_part(b + k * (ptrdiff_t)PE_B_PITCH, lanes);
+        rows[k] = PE_LOAD_B(b + k * (ptrdiff_t)PE_B_PITCH, lanes);
     }
     PE_UNROLL
     for (int i = 0; i < PE_M; i++) {
@@ -33,7 +39,7 @@ PE_INLINE void PE_FN(vector)(float *sums, pe_vf a[PE_M][PE_STEPS], const float *
 }
 
 /* Adds the products of `steps` rows of B to the sums of the columns. */
-PE_INLINE void PE_FN(pass)(float *sums, const float *a, const float *b, const pe_range columns,
+PE_INLINE void PE_FN(pass)(float *sums, const float *a, const PE_B_TYPE *b, const pe_range columns,
                            const int steps, const int first) {
     pe_vf factors[PE_M][PE_STEPS];
     PE_UNROLL
@@ -54,8 +60,8 @@ PE_INLINE void PE_FN(pass)(float *sums, const float *a, const float *b, const pe
 #endif
 }
 
-PE_INLINE void PE_FN(run)(const pe_worker *w, const PE_FN(io) * io, const float *a, const float *b,
-                          float *sums) {
+PE_INLINE void PE_FN(run)(const pe_worker *w, const PE_FN(io) * io, const float *a,
+                          const PE_B_TYPE *b, float *sums) {
     const pe_range columns = pe_split(w, PE_N, 16); /* a line of sums belongs to one thread */
     PE_FN(pass)(sums, a, b, columns, PE_STEPS, 1);
     int k = PE_STEPS;

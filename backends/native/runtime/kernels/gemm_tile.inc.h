@@ -15,15 +15,14 @@
  *   PE_A_ROW, PE_A_STEP  strides of A between rows and between steps
  *   PE_B_PITCH         stride of B between steps
  *   PE_B_TRANSPOSED    1: B is N x K, and each panel is transposed into scratch before its use
- *   PE_B_COPIED        1: each panel is copied to contiguous scratch, because its rows in B map to
- *                      the same cache sets. Default 0
- *   PE_A_COPIED        1: the rows of each tile are copied into scratch, step by step, before a
- *                      block, because in A they map to few cache sets. Default 0
- *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)  the epilogue and the pointers it needs
- *   PE_STORE_PAIRS     1: PE_FN(store_pair)(...) is an epilogue of 8 lanes. Default 0
- *   PE_AHEAD           1: PE_FN(ahead)(io, row, column) prefetches what the epilogue reads there.
- *                      Default 0
- *   PE_OUTPUT_ROW(row) row of the result for a row of the block
+ *   PE_B_BITS          bits of B's codes, of which each panel is decoded into scratch before its
+ * use (gemm_decode_panel.inc.h). Default 0: B is f32 PE_B_COPIED        1: each panel is copied to
+ * contiguous scratch, because its rows in B map to the same cache sets. Default 0 PE_A_COPIED 1:
+ * the rows of each tile are copied into scratch, step by step, before a block, because in A they
+ * map to few cache sets. Default 0 PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)  the
+ * epilogue and the pointers it needs PE_STORE_PAIRS     1: PE_FN(store_pair)(...) is an epilogue of
+ * 8 lanes. Default 0 PE_AHEAD           1: PE_FN(ahead)(io, row, column) prefetches what the
+ * epilogue reads there. Default 0 PE_OUTPUT_ROW(row) row of the result for a row of the block
  *   PE_PARTIAL         1: sums may be unfinished at the end of a block
  *   PE_PARTIAL_PITCH   row length of `partial`
  *   PE_PAIRS           1: A and B are matrices of pairs (pe_bf16.h); lanes are 8 or 16. Default 0
@@ -48,7 +47,10 @@
 #ifndef PE_B_COPIED
 #define PE_B_COPIED 0
 #endif
-#define PE_B_PANEL (PE_B_TRANSPOSED || PE_B_COPIED)
+#ifndef PE_B_BITS
+#define PE_B_BITS 0
+#endif
+#define PE_B_PANEL (PE_B_TRANSPOSED || PE_B_COPIED || PE_B_BITS)
 #ifndef PE_A_COPIED
 #define PE_A_COPIED 0
 #endif
@@ -82,8 +84,11 @@
 typedef struct PE_FN(block_args) {
     const PE_FN(io) * io;
     const float *a, *b;
+#if PE_B_BITS
+    ptrdiff_t step; /* the block's first, for which B has no address */
+#endif
     float *partial; /* unfinished sums, indexed by output row and by column */
-    float *panel;   /* scratch of depth x PE_NR for a transposed panel */
+    float *panel;   /* scratch of depth x PE_NR for a panel of B */
     float *rows;    /* PE_A_COPIED: scratch for depth x all rows of the block, tile by tile */
     ptrdiff_t row;  /* output row of row 0 */
     int column;     /* output column of column 0 */
@@ -206,6 +211,10 @@ PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const in
     }
 }
 
+#if PE_B_BITS
+#include "gemm_decode_panel.inc.h"
+#endif
+
 #if PE_B_PANEL && PE_VL > 4
 /* Prefetches a part of the next panel at each row, 16 steps at a time, because the panel is copied
  * after this one's last row. 1.2 times as fast with 128 rows if B is in no cache. */
@@ -215,7 +224,15 @@ PE_INLINE void PE_FN(fetch_next)(const PE_FN(block_args) * t, const int panel, c
     const int due = (row + PE_MR - t->row_begin) * groups / rows;
     const ptrdiff_t columns = (panel + 1) * PE_NR;
     for (int k = 16 * begin; panel + 1 < t->panel_end && k < 16 * due; k += 16) {
-#if PE_B_TRANSPOSED
+#if PE_B_BITS && PE_B_TRANSPOSED
+        for (int j = 0; j < PE_NR && k % 64 == 0; j++) {
+            __builtin_prefetch(PE_FN(code)(t->io, columns + j, t->step + k));
+        }
+#elif PE_B_BITS
+        for (int i = 0; i < 16; i++) {
+            __builtin_prefetch(PE_FN(code)(t->io, t->step + k + i, columns));
+        }
+#elif PE_B_TRANSPOSED
         for (int j = 0; j < PE_NR; j++) {
             __builtin_prefetch(t->b + (columns + j) * PE_B_PITCH + k);
         }
@@ -234,22 +251,26 @@ PE_INLINE void PE_FN(fetch_next)(const PE_FN(block_args) * t, const int panel, c
 PE_INLINE void PE_FN(panel)(const PE_FN(block_args) * t, const int panel, const int vectors,
                             const int lanes) {
     const int column = panel * PE_NR;
-    const float *b = t->b + column;
-#if PE_B_TRANSPOSED
+#if PE_B_BITS
+    PE_FN(decode_panel)(t, column, (vectors - 1) * PE_VL + lanes);
+    const float *b = t->panel;
+#elif PE_B_TRANSPOSED
     const int columns = (vectors - 1) * PE_VL + lanes;
     pe_transpose(t->panel, PE_NR, t->b + column * (ptrdiff_t)PE_B_PITCH, PE_B_PITCH, columns,
                  t->depth, PE_VL >= 8 ? 8 : 4);
-    b = t->panel;
+    const float *b = t->panel;
 #elif PE_B_COPIED
     for (int k = 0; k < t->depth; k++) {
         pe_vf row[PE_NV];
-        PE_FN(load_b)(row, b + k * (ptrdiff_t)PE_B_PITCH, vectors, lanes);
+        PE_FN(load_b)(row, t->b + column + k * (ptrdiff_t)PE_B_PITCH, vectors, lanes);
         PE_UNROLL
         for (int j = 0; j < vectors; j++) {
             pe_store(t->panel + k * PE_NR + j * PE_VL, row[j]);
         }
     }
-    b = t->panel;
+    const float *b = t->panel;
+#else
+    const float *b = t->b + column;
 #endif
     for (int run = 0; run < PE_RUN(t, runs); run++) {
         int row = t->row_begin;

@@ -12,14 +12,18 @@
 #undef PE_BLOCK_IMAGES
 #undef PE_BLOCK_ROWS
 #undef PE_BLOCK_SEGMENTS
+#undef PE_B_ALONG
 #undef PE_B_BATCH
+#undef PE_B_BITS
 #undef PE_B_COPIED
 #undef PE_B_PANEL
 #undef PE_B_PITCH
 #undef PE_B_TRANSPOSED
+#undef PE_B_TYPE
 #undef PE_CHANNELS
 #undef PE_CHUNK
 #undef PE_COLUMNS
+#undef PE_CODES
 #undef PE_COPY
 #undef PE_COUNT_H
 #undef PE_COUNT_W
@@ -48,6 +52,8 @@
 #undef PE_KB
 #undef PE_LEFT
 #undef PE_LINE
+#undef PE_LOAD_B
+#undef PE_LOW_CODES
 #undef PE_LOW_H
 #undef PE_LOW_W
 #undef PE_M
@@ -80,6 +86,7 @@
 #undef PE_ROWS_AT
 #undef PE_ROWS_BY_LANE
 #undef PE_RUN
+#undef PE_SCALES
 #undef PE_SEGMENTED
 #undef PE_SEGMENTS
 #undef PE_SEGMENT_TABLE
