@@ -16,7 +16,8 @@ from pockengine.cli.options import (
 )
 from pockengine.compiler.storage import Storage
 from pockengine.devices import find_device
-from pockengine.finetune.lm.plan import LmMemory, Shape, plans
+from pockengine.errors import CompileError
+from pockengine.finetune.lm.plan import LmMemory, Shape, Unplanned, plans
 from pockengine.models.decoders import SIZES, check_length, shapes_of
 from pockengine.options import CompileOptions
 
@@ -70,6 +71,9 @@ def plan_lm(
     module = shapes_of(model)
     check_length(model, module, length)
     found = list(plans(module, shape, ways, device))
+    failed = [plan for plan in found if isinstance(plan, Unplanned)]
+    if len(failed) == len(found):
+        raise CompileError(failed[0].why)
     optimizer = str(options.optimizer)
     if as_json:
         facts: dict[str, Any] = {
@@ -83,14 +87,18 @@ def plan_lm(
     kind = optimizer.partition("(")[0]
     title = f"{model}, {batch} x {length} tokens, {kind}, {device.backend} on {device.name}"
     console().print(_table(title, found))
+    for plan in failed:
+        console().print(f"{plan.scheme}, {plan.frozen_weights}: {plan.why}", markup=False)
 
 
-def _row(plan: LmMemory) -> dict[str, Any]:
-    return {**asdict(plan), "total_bytes": plan.total_bytes}
+def _row(plan: LmMemory | Unplanned) -> dict[str, Any]:
+    total = {} if isinstance(plan, Unplanned) else {"total_bytes": plan.total_bytes}
+    return {**asdict(plan), **total}
 
 
-def _table(title: str, found: Sequence[LmMemory]) -> Table:
-    unit, power = ("GB", 9) if max(plan.total_bytes for plan in found) >= 1e9 else ("MB", 6)
+def _table(title: str, found: Sequence[LmMemory | Unplanned]) -> Table:
+    largest = max(plan.total_bytes for plan in found if isinstance(plan, LmMemory))
+    unit, power = ("GB", 9) if largest >= 1e9 else ("MB", 6)
     caption = (
         f"{unit} (10^{power} bytes), planned, not run; M params: millions that train; Orin, s: the "
         "seconds of a step, modelled by the roofline of its GPU with f16 products"
@@ -101,10 +109,13 @@ def _table(title: str, found: Sequence[LmMemory]) -> Table:
     for heading in ("M params", "trained", "states", "frozen", "arena", "total", "Orin, s"):
         table.add_column(heading, justify="right")
     for plan in found:
+        frozen = plan.frozen_weights if plan.scheme != "full" else "-"
+        if isinstance(plan, Unplanned):
+            table.add_row(plan.scheme, frozen, *["-"] * 7)
+            continue
         sizes = (plan.trained_bytes, plan.states_bytes, plan.frozen_bytes, plan.arena_bytes)
         figures = [f"{size / 10**power:.2f}" for size in (*sizes, plan.total_bytes)]
         figures.append(f"{plan.orin_ms / 1e3:.2f}")
-        frozen = plan.frozen_weights if plan.scheme != "full" else "-"
         table.add_row(plan.scheme, frozen, _millions(plan.trained), *figures)
     return table
 

@@ -53,6 +53,15 @@ class LmMemory:
 
 
 @dataclass(frozen=True)
+class Unplanned:
+    """A training that does not compile, such as one that no recomputation fits into the budget."""
+
+    scheme: str
+    frozen_weights: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Shape:
     """Rows and tokens per step."""
 
@@ -65,15 +74,18 @@ def plans(
     shape: Shape,
     ways: Sequence[CompileOptions],
     device: Device | str = "host",
-) -> Iterator[LmMemory]:
+) -> Iterator[LmMemory | Unplanned]:
     """Import a decoder once, and plan each training variant for the device's backend."""
     graph = shapes_graph(module, shape.batch, shape.length)
     predict_one_token(graph, shape.batch, shape.length)
     for options in ways:
         options = options.replaced(outputs=SUPERVISED.outputs)
         backend = backend_for(find_device(device), options)
-        program, _ = within_budget(partial(compile_program, graph, options), backend)
-        yield _plan(program, str(options.scheme), options.storage)
+        try:
+            program, _ = within_budget(partial(compile_program, graph, options), backend)
+            yield _plan(program, str(options.scheme), options.storage)
+        except CompileError as error:
+            yield Unplanned(str(options.scheme), options.storage.weights, str(error))
 
 
 def _plan(program: Program, scheme: str, storage: Storage) -> LmMemory:

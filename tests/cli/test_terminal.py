@@ -1,6 +1,7 @@
 """No table truncates a name, a number or a command, at any width."""
 
 import io
+import json
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -13,8 +14,9 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from pockengine.cli.main import cli
+from pockengine.errors import CompileError
 from pockengine.farm.cli import base, boards, results
-from pockengine.finetune.lm.plan import LmMemory, plans
+from pockengine.finetune.lm.plan import LmMemory, Unplanned, plans
 from pockengine.terminal import PlainConsole
 from pockengine.tests.farm.helpers import record
 from pockengine.tests.repo.tree import ROOT, files
@@ -107,9 +109,9 @@ def stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def planned() -> Iterator[None]:
     """Plan the decoder, which takes seconds, once for all widths."""
-    found: list[LmMemory] = []
+    found: list[LmMemory | Unplanned] = []
 
-    def plans_once(*arguments: Any) -> list[LmMemory]:
+    def plans_once(*arguments: Any) -> list[LmMemory | Unplanned]:
         found.extend(() if found else plans(*arguments))
         return found
 
@@ -136,19 +138,40 @@ def test_output_fits_without_cuts_and_colours(
     assert max(map(len, result.stdout.splitlines())) <= width
 
 
-def test_the_plan_of_a_decoder_is_one_table_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+def decoder_plan() -> LmMemory:
     sizes = (4_400_193_536, 8_800_387_072, 526_336, 3_456_789_012)
     names = {"frozen_weights": "f32", "saved_activations": "f32", "states": "f32"}
     names |= {"scheme": "full", "trained_weights": "f32"}
     fields = ("trained_bytes", "states_bytes", "frozen_bytes", "arena_bytes")
     bytes_of = dict(zip(fields, sizes, strict=True))
-    plan = LmMemory(**names, trained=1_100_048_384, **bytes_of, orin_ms=98_765.4)
-    monkeypatch.setattr("pockengine.cli.plan_lm.plans", lambda *_: [plan])
+    return LmMemory(**names, trained=1_100_048_384, **bytes_of, orin_ms=98_765.4)
+
+
+def test_the_plan_of_a_decoder_is_one_table_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pockengine.cli.plan_lm.plans", lambda *_: [decoder_plan()])
     monkeypatch.setenv("COLUMNS", "80")
     result = CliRunner().invoke(cli, ["plan-lm", "llama-110m", "--scheme", "full"])
     lines = result.stdout.splitlines()
     assert sum(line.split()[:1] == ["full"] for line in lines) == 1, result.output
     assert max(map(len, lines)) <= 80
+
+
+def test_a_plan_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    unplanned = Unplanned("lora", "int4", "an arena of 9 bytes, not 8")
+    command = ["plan-lm", "llama-110m"]
+    monkeypatch.setattr("pockengine.cli.plan_lm.plans", lambda *_: [decoder_plan(), unplanned])
+    result = CliRunner().invoke(cli, command)
+    assert result.exit_code == 0
+    assert [line.split()[:3] for line in result.stdout.splitlines() if " lora " in line] == [
+        ["lora", "int4", "-"]
+    ]
+    assert "lora, int4: an arena of 9 bytes, not 8" in result.stdout
+    (*_, row) = json.loads(CliRunner().invoke(cli, [*command, "--json"]).stdout)["plans"]
+    assert row == {"scheme": "lora", "frozen_weights": "int4", "why": "an arena of 9 bytes, not 8"}
+
+    monkeypatch.setattr("pockengine.cli.plan_lm.plans", lambda *_: [unplanned])
+    with pytest.raises(CompileError, match="an arena of 9 bytes, not 8"):
+        CliRunner().invoke(cli, command, catch_exceptions=False)
 
 
 def test_a_terminal_without_colour_support_has_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:

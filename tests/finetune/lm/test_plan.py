@@ -13,7 +13,7 @@ from pockengine.compiler.storage import Storage
 from pockengine.errors import DeviceError, ImportModelError
 from pockengine.finetune.lm.methods import SUPERVISED
 from pockengine.finetune.lm.next_token import predict_one_token
-from pockengine.finetune.lm.plan import ORIN, LmMemory, Shape, plans
+from pockengine.finetune.lm.plan import ORIN, LmMemory, Shape, Unplanned, plans
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.models.decoders import shapes_of
 from pockengine.options import CompileOptions
@@ -26,7 +26,17 @@ SMALL = Storage(weights="int4")
 def planned(folder: Path, scheme: str, storage: Storage) -> LmMemory:
     options = CompileOptions(scheme=scheme, optimizer=AdamW(), storage=storage)
     (plan,) = plans(shapes_of(str(folder)), Shape(2, 16), [options])
+    assert isinstance(plan, LmMemory)
     return plan
+
+
+def test_a_budget_that_is_too_small_leaves_other_plans(tmp_path: Path) -> None:
+    model = shapes_of(str(save(tmp_path, llama(**SIZES))))
+    options = [CompileOptions(memory_budget=budget) for budget in (1000, None)]
+    failed, plan = plans(model, Shape(2, 16), options)
+    assert isinstance(failed, Unplanned)
+    assert "not 1000" in failed.why
+    assert isinstance(plan, LmMemory)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +101,7 @@ def test_layers_save_the_results_of_products(tmp_path: Path) -> None:
         folder = save(tmp_path / str(layers), model)
         requested = [CompileOptions(optimizer=AdamW())]
         (plan,) = plans(shapes_of(str(folder)), Shape(1, tokens), requested, "h100")
+        assert isinstance(plan, LmMemory)
         arenas.append(plan.arena_bytes)
     saved = 4 * tokens * (2 * inner + (2 + 4) * hidden + 2 * heads)
     small = 4 * 2 * tokens + 1024  # the scales of two norms, and alignment
