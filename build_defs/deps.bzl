@@ -434,7 +434,7 @@ DEPS = {
     "tests/farm/bench": {
         "remaining": ["//:errors", "//:root", "//farm/bench", "//farm/boards", "//farm/cli:bench_lib", "//farm/references", "//farm/results", "@pypi//numpy", "@pypi//rich"],
         "test_ab": ["//:errors", "//:root", "//farm/bench:ab", "//farm/jobs", "//farm/transports", "//tests/farm:helpers"],
-        "test_generation": ["//:errors", "//:root", "//farm/bench", "//farm/cli:bench_lib", "//farm/references", "//farm/references:protocol", "//tests/farm/bench:warm", "//tests/finetune/lm:decoders", "@pypi//click", "@pypi//numpy"],
+        "test_generation": ["//:errors", "//:root", "//farm/bench", "//farm/cli:bench_lib", "//farm/references", "//farm/references:protocol", "//models", "//tests/farm/bench:warm", "//tests/finetune/lm:decoders", "@pypi//click", "@pypi//numpy"],
         "test_graphics": ["//:errors", "//:root", "//backends", "//farm/bench", "//farm/cli:bench_lib", "//farm/gpu", "//farm/results", "//tests/backends/gpu:watched_opencl", "//tests/backends/gpu:watched_vulkan", "//tests/farm:helpers", "@pypi//click"],
         "test_integers": ["//:api", "//:errors", "//:root", "//farm/bench", "//farm/boards", "//farm/references:protocol", "@pypi//numpy"],
         "test_llm": ["//:errors", "//:root", "//compiler:ir", "//devices", "//farm/bench", "//farm/cli:bench_lib", "//farm/references", "//models", "//tests/farm/bench:warm", "//tests/finetune/lm:decoders", "@pypi//click", "@pypi//numpy"],
@@ -597,7 +597,7 @@ DEPS = {
     "tests/models": {
         "gptq_folder": ["//:root", "//tests/zoo:zoo_lib", "@pypi//numpy", "@pypi//safetensors"],
         "lora_steps": ["//:root", "//compiler", "//compiler:forward", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//models", "@pypi//numpy"],
-        "remaining": ["//:errors", "//:root", "//compiler:ir", "//compiler:sparse", "//models", "//models:find", "//models:registry", "//models:tiny_training", "//tests/compiler:small_nets", "//tests/finetune/lm:decoders", "@pypi//numpy"],
+        "remaining": ["//:errors", "//:root", "//compiler:forward", "//compiler:ir", "//compiler:sparse", "//models", "//models:find", "//models:registry", "//models:tiny_training", "//tests/compiler:small_nets", "//tests/finetune/lm:decoders", "@pypi//numpy"],
         "test_decoder_files": ["//:errors", "//:root", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//models", "//tests/fuzz:damage", "//tests/zoo:zoo_lib", "@pypi//hypothesis", "@pypi//numpy"],
         "test_decoding": ["//:api", "//:errors", "//:root", "//backends", "//compiler", "//compiler:forward", "//compiler:ir", "//compiler:memory", "//devices", "//models", "//tests/zoo:zoo_lib", "@pypi//numpy"],
         "test_find_onnx": ["//:errors", "//:root", "//models:find", "@pypi//numpy"],

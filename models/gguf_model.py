@@ -25,8 +25,8 @@ from pockengine.models.gguf_names import ARCHITECTURES, laid_out, theirs
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 """Families whose keys are written; others have further settings."""
-F32, Q4_0, Q8_0 = FORMS[0], FORMS[2], FORMS[8]
-TYPES = {"f32": F32, "int4": Q4_0, "int8": Q8_0}
+F32 = FORMS[0]
+TYPES = {"f32": F32, "bf16": FORMS[30], "f16": FORMS[1], "int8": FORMS[8], "int4": FORMS[2]}
 """Types of stored weights, by their names in options."""
 
 

@@ -46,7 +46,7 @@ PROMPTS, ANSWERS = 2, 1
 class GenerationMeasurement:
     """A model, listed or in a folder, the tokens of its prompt and answer, and the rounds.
 
-    `storage` is the type of frozen weights: f32, int8 or int4.
+    `storage` is the type of frozen weights, one of STORAGES.
     """
 
     model: str

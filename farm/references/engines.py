@@ -124,7 +124,7 @@ LM_ENGINES = _table(
     )
 )
 """The engines of language models, by name, ours among them."""
-STORAGES = ("f32", "int8", "int4")
+STORAGES = ("f32", "bf16", "f16", "int8", "int4")
 """Types of frozen weights with which a decoder generates; the first by default."""
 
 

@@ -17,8 +17,9 @@ from pockengine.farm.bench.generation import GenerationMeasurement, measure_gene
 from pockengine.farm.bench.generation_table import generation_records, generation_table
 from pockengine.farm.cli.bench import main
 from pockengine.farm.cli.bench_generation import GenerationSuite
-from pockengine.farm.references.engines import LLAMA_CPP
+from pockengine.farm.references.engines import LLAMA_CPP, STORAGES
 from pockengine.farm.references.worker import LM_TORCH, open_lm_worker
+from pockengine.models.gguf_model import TYPES
 from pockengine.tests.farm.bench.warm import warm_workers
 from pockengine.tests.finetune.lm.decoders import llama, save
 
@@ -73,11 +74,18 @@ def test_llama_cpp_answers_from_the_same_weights(folder: Path, tmp_path: Path) -
     assert answers[0].tolist() == answers[1].tolist()
 
 
-def test_weights_in_few_bits_answer_as_what_they_decode_to(folder: Path, tmp_path: Path) -> None:
-    measurement = GenerationMeasurement(str(folder), PROMPT, ANSWER, 1, rounds=2, storage="int4")
+@pytest.mark.parametrize("storage", ["int4", "bf16"])
+def test_stored_weights_answer_as_what_they_decode_to(
+    storage: str, folder: Path, tmp_path: Path
+) -> None:
+    measurement = GenerationMeasurement(str(folder), PROMPT, ANSWER, 1, rounds=2, storage=storage)
     result = measure_generation(measurement, tmp_path)
-    assert result.lines[-1].engine == "pockengine-int4"
-    assert {x.dtype for x in generation_records(result, "abc", 1)} == {"f32", "int4"}
+    assert result.lines[-1].engine == f"pockengine-{storage}"
+    assert {x.dtype for x in generation_records(result, "abc", 1)} == {"f32", storage}
+
+
+def test_llama_cpp_has_a_type_for_each_storage() -> None:
+    assert set(TYPES) == set(STORAGES)
 
 
 def test_wrong_tokens_have_no_speed() -> None:
