@@ -21,7 +21,7 @@ def first_device() -> DriverDevice:
             return DriverDevice(_name(library, device), kind == GPU)
     raise FarmError(
         "this machine's OpenCL has no device: see what clinfo lists, and install a GPU's driver, "
-        "or PoCL for a CPU"
+        "or PoCL for a CPU, whose cache folder (POCL_CACHE_DIR) must be writable"
     )
 
 

@@ -89,9 +89,12 @@ def test_error_names_missing_driver(
 @pytest.mark.parametrize(
     ("driver", "has_driver"), [(opencl, has_opencl), (vulkan, has_vulkan)], ids=DRIVERS
 )
-def test_first_device_has_a_name(driver: ModuleType, has_driver: Callable[[], bool]) -> None:
+def test_first_device_has_a_name(
+    driver: ModuleType, has_driver: Callable[[], bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not has_driver():
         pytest.skip("this machine has no such driver")
+    monkeypatch.setenv("POCL_CACHE_DIR", str(own_cache() / "pocl"))  # without one, no device
     assert driver.first_device().name
 
 
