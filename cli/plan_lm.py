@@ -71,9 +71,7 @@ def plan_lm(
     module = shapes_of(model)
     check_length(model, module, length)
     found = list(plans(module, shape, ways, device))
-    failed = [plan for plan in found if isinstance(plan, Unplanned)]
-    if len(failed) == len(found):
-        raise CompileError(failed[0].why)
+    failed = _failed(found)
     optimizer = str(options.optimizer)
     if as_json:
         facts: dict[str, Any] = {
@@ -89,6 +87,14 @@ def plan_lm(
     console().print(_table(title, found))
     for plan in failed:
         console().print(f"{plan.scheme}, {plan.frozen_weights}: {plan.why}", markup=False)
+
+
+def _failed(found: Sequence[LmMemory | Unplanned]) -> list[Unplanned]:
+    """Return the plans that failed; CompileError if all did."""
+    failed = [plan for plan in found if isinstance(plan, Unplanned)]
+    if len(failed) == len(found):
+        raise CompileError(failed[0].why)
+    return failed
 
 
 def _row(plan: LmMemory | Unplanned) -> dict[str, Any]:
