@@ -226,11 +226,11 @@ class CBackend:
 
         Attention is not fused if its products use bf16 tiles of a matrix unit, or if memory matters
         most: tiled blocks of rows then take less than the scratch of all threads. Products decode
-        weights themselves if they multiply floats.
+        weights themselves, except those of a matrix unit.
         """
         by_tiles = self.options.bf16 and self.device.cpu.amx
         stays = by_tiles or not self.options.packed
-        decoding = frozenset[str]() if self.options.bf16 else FUSION.decoding
+        decoding = frozenset[str]() if by_tiles else FUSION.decoding
         return Target(
             replace(FUSION, decoding=decoding),
             self.choose,

@@ -81,13 +81,15 @@ def product_text(opened: Anchored, spec: ProductSpec) -> tuple[list[Code], Text]
 
 def _tiled_body(opened: Anchored, spec: TiledSpec) -> list[Code]:
     """Divide the scratch: unfinished sums, panels of all threads, then the operands as pairs."""
-    names = ", ".join(opened.names if spec.product.stored is None else (opened.names[0], "NULL"))
+    stored = (spec.f32 or spec.product).stored
+    names = ", ".join(opened.names if stored is None else (opened.names[0], "NULL"))
     pair = []
     if spec.f32:
         pairs, a_floats = spec.sums + spec.own * spec.plan.threads, spec.operands[0]
+        b_pairs = f"(float *){opened.names[1]}" if spec.in_place else f"a_pairs + {a_floats}"
         pair = [
-            f"float *a_pairs = (float *)scratch + {pairs}, *b_pairs = a_pairs + {a_floats};",
-            f"{opened.symbol}_pair_operands(w, a_pairs, b_pairs, {names});",
+            f"float *a_pairs = (float *)scratch + {pairs}, *b_pairs = {b_pairs};",
+            f"{opened.symbol}_pair_operands(w, &io, a_pairs, b_pairs, {names});",
         ]
         names = "a_pairs, b_pairs"
     waiting = "scratch" if spec.partial else opened.plain or "NULL"
@@ -115,11 +117,11 @@ def _tiled_prelude(opened: Anchored, spec: TiledSpec) -> Text:
         "PE_PANEL_FLOATS": spec.own,
         "PE_B_COPIED": int(spec.plan.copied),
     }
-    macros |= _decoding_macros(opened, p)
+    macros |= _decoding_macros(opened, spec.f32 or p)
     if plan.rows_copied:
         macros |= {"PE_A_COPIED": 1, "PE_ROWS_AT": spec.panel}
     if spec.f32:
-        macros |= {"PE_PAIRS": 1, "PE_F32_K": spec.f32.k}
+        macros |= {"PE_PAIRS": 1, "PE_F32_K": spec.f32.k, "PE_B_IN_PLACE": int(spec.in_place)}
     store = opened.store + "\n" + opened.store_pair
     return _comment(spec.f32 or p) + template(macros, store, "gemm")
 
@@ -145,7 +147,7 @@ def _decoding_macros(opened: Anchored, p: MatmulShape) -> dict[str, object]:
     """How panels of B are decoded."""
     if p.stored is None:
         return {}
-    codes = {"PE_CODES(io)": f"(io)->{opened.names[1]}"}
+    codes = {"PE_CODES(io)": f"(io)->{opened.names[1]}", "PE_S_PITCH": p.b_pitch}
     if isinstance(p.stored, DType):
         return {"PE_B_BITS": 16, "PE_LOAD_B": _load_of(p.stored), **codes}
     scales = {"PE_SCALES(io)": f"(io)->{opened.names[2]}"}

@@ -14,6 +14,7 @@ from pockengine.backends.c.products.product_shape import MatmulShape
 from pockengine.backends.c.tile import CoreModel, Tile, machine_of, multiply_cycles, tiles
 from pockengine.backends.native.kernel import align
 from pockengine.backends.picking import Picker, PlanCandidate, cheapest, picked
+from pockengine.compiler.ir import DType
 from pockengine.compiler.ir.blocks import Blocks
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
@@ -153,12 +154,18 @@ class TiledSpec:
         return self.panel + self.copied_rows
 
     @property
+    def in_place(self) -> bool:
+        """Whether B, stored as bf16, consists of pairs already."""
+        b = self.f32
+        return b is not None and b.stored is DType.BF16 and b.b_transposed and b.k % 2 == 0
+
+    @property
     def operands(self) -> tuple[int, int]:
         """Floats of A and of B as pairs."""
         if self.f32 is None:
             return 0, 0
         m, n, k = self.product.m, self.product.n, self.product.k
-        return align(m * k, 16), align(n * k, 16)
+        return align(m * k, 16), 0 if self.in_place else align(n * k, 16)
 
     @property
     def scratch_bytes(self) -> int:
@@ -217,7 +224,7 @@ def choose_product(
     if not options.bf16 and _pays_to_stream(product, device):
         stream = StreamSpec(product, machine_of(device).lanes)
         return Choice("stream", scratch_bytes=stream.scratch_bytes, spec=stream)
-    tiles_of_pairs = choose_amx(product, device) if options.bf16 else None
+    tiles_of_pairs = choose_amx(product, device) if options.bf16 and not product.stored else None
     if tiles_of_pairs is not None:
         return tiles_of_pairs
     f32, kind = None, "f32"
@@ -267,7 +274,7 @@ def _pairs_of(product: MatmulShape) -> MatmulShape:
     steps = -(-product.k // 2)
     a_row, a_step = (1, product.m) if product.a_row == 1 else (steps, 1)
     pitch = steps if product.b_transposed else product.n
-    return replace(product, k=steps, a_row=a_row, a_step=a_step, b_pitch=pitch)
+    return replace(product, k=steps, a_row=a_row, a_step=a_step, b_pitch=pitch, stored=None)
 
 
 def plan_product(

@@ -10,14 +10,18 @@ from pockengine.backends.c.backend import CBackend
 from pockengine.backends.native.kernel import align
 from pockengine.compiler.ir import Builder, DType, Graph, Node, TensorType
 from pockengine.compiler.ir.blocks import Blocks
-from pockengine.compiler.ir.types import f32
+from pockengine.compiler.ir.scalars import converted
+from pockengine.compiler.ir.types import F32, f32
 from pockengine.tests.backends.c.anchors import (
+    FAST,
+    NATIVE,
     backend_kernel,
     case_of,
     check,
     check_on_arm,
     with_epilogue,
 )
+from pockengine.tests.backends.c.bf16 import bf16_kernel, to_bf16, with_tiles
 from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw_array, run_cases
 
 BITS = (4, 8)
@@ -119,7 +123,33 @@ def test_products_with_halves_agree_with_the_oracle(isa: str, tmp_path: Path) ->
     (check_on_arm if isa == "neon" else check)(cases, tmp_path)
 
 
+LARGE = [((20,), 61, 64, "residual"), ((33,), 96, 608, "gate"), ((2, 9), 35, 96, "bare")]
+
+
+@pytest.mark.parametrize("compiler", [FAST, NATIVE], ids=["optimised", "sanitized"])
+def test_bf16_products_with_stored_weights_sum_in_f32(
+    compiler: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Numbers of bf16, or codes with scales that are powers of two: only sums are rounded."""
+    drawn = []
+    for seed, (product, way) in enumerate(itertools.product(LARGE, WAYS)):
+        node, rng = product_case(product, way)[0], np.random.default_rng(seed)
+        a, codes, scales, *others = (draw_array(rng, value) for value in node.operands)
+        codes = rng.integers(-127, 128, codes.shape).astype(codes.dtype)
+        scales = np.exp2(rng.integers(-9, -4, scales.shape)).astype(np.float16)
+        drawn.append((node, (to_bf16(a), codes, scales, *others)))
+    for seed, (product, halves) in enumerate(itertools.product(LARGE, HALVES)):
+        node, rng = widening_case(product, halves), np.random.default_rng(seed)
+        a, x, *others = (draw_array(rng, value) for value in node.operands)
+        x = converted(to_bf16(converted(x, F32)), halves[0])
+        drawn.append((node, (to_bf16(a), x, *others)))
+    device = device_of("avx512")
+    cases = [Case(node, bf16_kernel(node, device), operands) for node, operands in drawn]
+    assert all("pe_bf16" in case.kernel.symbol for case in cases)
+    check(cases, tmp_path, compiler)
+
+
 def test_weights_of_products_are_decoded_inside() -> None:
-    """Not where they are multiplied as bf16."""
+    """Not where bf16 tiles of a matrix unit multiply them."""
     assert CBackend(device_of("avx2")).target().fusion.decoding == {"matmul"}
-    assert not CBackend(device_of("avx512"), bf16=True).target().fusion.decoding
+    assert not CBackend(with_tiles("avx512"), bf16=True).target().fusion.decoding

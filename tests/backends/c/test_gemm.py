@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.elementwise.epilogue import row_offset
-from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.products.gemm import MATMUL, batch_offset
 from pockengine.backends.c.products.product import plan_product
 from pockengine.backends.c.products.product_shape import product_of
@@ -18,7 +17,7 @@ from pockengine.backends.c.tile import machine_of, tiles
 from pockengine.backends.native.numbers import closed
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.types import f32
-from pockengine.devices.schema import Device, load_device
+from pockengine.devices.schema import load_device
 from pockengine.errors import CompileError
 from pockengine.tests.backends.c.anchors import (
     FAST,
@@ -31,11 +30,11 @@ from pockengine.tests.backends.c.anchors import (
     epilogues,
     with_epilogue,
 )
+from pockengine.tests.backends.c.bf16 import bf16_kernel, to_bf16, with_tiles
 from pockengine.tests.backends.c.harness import Case, device_of, emitter, new_builder, run_cases
 from pockengine.tests.backends.c.problems import SETTINGS, matmul
 
 matmul_kernel = emitter(MATMUL)
-bf16_kernel = emitter(MATMUL, KernelOptions(bf16=True))
 
 BATCHES = [((), ()), ((3,), ()), ((3,), (3,)), ((), (3,)), ((2, 3), (3,)), ((2, 1), (1, 2))]
 
@@ -151,13 +150,6 @@ def test_a_matrix_times_itself_is_passed_twice(tmp_path: Path) -> None:
     check([case_of(node, matmul_kernel, "avx2", 0)], tmp_path)
 
 
-def to_bf16(array: np.ndarray) -> np.ndarray:
-    """Round f32 to the nearest bf16 number, ties to even."""
-    bits = array.view(np.uint32).astype(np.uint64)
-    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
-    return rounded.astype(np.uint32).view(np.float32)
-
-
 def bf16_case(node: Node, seed: int) -> Case:
     """A case with bf16 numbers as operands, so that only sums are rounded."""
     case = case_of(node, bf16_kernel, "avx512", seed)
@@ -185,12 +177,6 @@ def test_bf16_operands_are_rounded_to_nearest_even(tmp_path: Path) -> None:
     found = run_cases([case], tmp_path, FAST)[0][0][0]
     assert np.isnan(found[1]).all()  # a NaN, and infinity times zero
     np.testing.assert_array_equal(np.delete(found, 1, 0), to_bf16(np.delete(x, 1, 0)))
-
-
-def with_tiles(isa: str) -> Device:
-    """A device with bf16 tiles; builds without them use vectors."""
-    device = device_of(isa)
-    return replace(device, processor=replace(device.cpu, amx=True))
 
 
 def amx_case(node: Node, seed: int) -> Case:

@@ -17,13 +17,17 @@
  *
  * With PE_PAIRS, PE_K counts pairs, and PE_FN(pair_operands) first converts f32 matrices of
  * PE_F32_K steps to pairs: rows of A of PE_F32_K elements, or steps of PE_M where PE_A_ROW is 1;
- * of B likewise steps of PE_N elements, or rows where it is transposed.
+ * of B likewise steps of PE_N elements, or rows where it is transposed. With PE_B_IN_PLACE (default
+ * 0) a B of 16 bits consists of pairs already.
  */
 
 #if !defined(PE_SPLIT)
 #error "gemm.inc.h needs PE_SPLIT"
 #endif
 
+#ifndef PE_B_IN_PLACE
+#define PE_B_IN_PLACE 0
+#endif
 #define PE_OUTPUT_ROW(i) (t->row + (i))
 #define PE_PARTIAL_PITCH PE_N
 #define PE_OTHER_M PE_M
@@ -33,14 +37,14 @@
 #include "gemm_tile.inc.h"
 
 #define PE_ROW_TILES ((PE_M + PE_MR - 1) / PE_MR)
-#define PE_STEP_GRAIN (PE_B_BITS ? 32 : 1) /* threads share whole blocks of B's codes */
+#define PE_STEP_GRAIN (PE_B_DECODED ? 32 : 1) /* threads share whole blocks of B's codes */
 
 /* Steps k_begin to k_end of a block whose rows and panels are set; the last step is PE_K's. */
 PE_INLINE void PE_FN(steps)(PE_FN(block_args) * t, const float *a, const float *b,
                             const ptrdiff_t k_begin, const ptrdiff_t k_end, const int unfinished) {
     for (ptrdiff_t k = k_begin; k < k_end; k += PE_KB) {
         t->a = a + k * PE_A_STEP;
-#if PE_B_BITS
+#if PE_B_DECODED
         (void)b;
         t->step = k;
 #else
@@ -68,10 +72,42 @@ PE_INLINE void PE_FN(pair)(const pe_worker *w, float *to, const float *from, con
     }
 }
 
-PE_INLINE void PE_FN(pair_operands)(pe_worker *w, float *a_pairs, float *b_pairs, const float *a,
-                                    const float *b) {
+#if PE_B_BITS
+/* Decodes B and converts its steps to pairs, as a team. */
+PE_INLINE void PE_FN(pair_stored)(const pe_worker *w, const PE_FN(io) * io, float *to) {
+    const pe_range share = pe_split(w, PE_B_TRANSPOSED ? PE_N : PE_K, 1);
+    float scales[PE_BLOCK] = {0}, first[PE_BLOCK], second[PE_BLOCK];
+    for (ptrdiff_t i = share.begin; i < share.end; i++) {
+        const ptrdiff_t row = PE_B_TRANSPOSED ? i : 2 * i;
+        for (ptrdiff_t column = 0; column < PE_S_PITCH; column += PE_BLOCK) {
+            const ptrdiff_t left = PE_S_PITCH - column;
+            const int count = left < PE_BLOCK ? (int)left : PE_BLOCK;
+            PE_FN(part_scales)(io, scales, row, column, count);
+            PE_FN(decode_part)(io, first, row, column, scales, count);
+            if (PE_B_TRANSPOSED) {
+                pe_pair_neighbours(to + i * PE_K + column / 2, first, count);
+                continue;
+            }
+            const int paired = row + 1 < PE_F32_K;
+            if (paired) {
+                PE_FN(part_scales)(io, scales, row + 1, column, count);
+                PE_FN(decode_part)(io, second, row + 1, column, scales, count);
+            }
+            pe_pair_rows(to + i * PE_N + column, first, paired ? second : NULL, count);
+        }
+    }
+}
+#endif
+
+PE_INLINE void PE_FN(pair_operands)(pe_worker *w, const PE_FN(io) * io, float *a_pairs,
+                                    float *b_pairs, const float *a, const float *b) {
+    (void)io, (void)b, (void)b_pairs;
     PE_FN(pair)(w, a_pairs, a, PE_A_STEP == 1, PE_M);
+#if !PE_B_BITS
     PE_FN(pair)(w, b_pairs, b, PE_B_TRANSPOSED, PE_N);
+#elif !PE_B_IN_PLACE
+    PE_FN(pair_stored)(w, io, b_pairs);
+#endif
     pe_barrier(w);
 }
 #endif
@@ -141,8 +177,8 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *a, co
         t.panel_end = end;
 #endif
         t.row = batch * PE_M;
-        PE_FN(row_blocks)(&t, a + PE_A_BATCH(batch), PE_B_BITS ? b : b + PE_B_BATCH(batch), first,
-                          last);
+        PE_FN(row_blocks)(&t, a + PE_A_BATCH(batch), PE_B_DECODED ? b : b + PE_B_BATCH(batch),
+                          first, last);
         unit += end - begin;
     }
 }

@@ -1,8 +1,9 @@
-/* Panels of a B that is stored in 16 bits, or in blocks of 8 or 4 (pe_blocks.h), decoded into
- * scratch before their use: the whole B never exists. gemm_tile.inc.h includes this file.
+/* A B that is stored in 16 bits, or in blocks of 8 or 4 (pe_blocks.h): each panel is decoded into
+ * scratch before its use, so the whole B never exists. gemm_tile.inc.h includes this file.
  *
- * What is stored is a matrix S of PE_B_PITCH columns: B, or with PE_B_TRANSPOSED its transpose.
- * Parameters, besides those of gemm_tile.inc.h:
+ * What is stored is a matrix S: B, or with PE_B_TRANSPOSED its transpose. Parameters, besides those
+ * of gemm_tile.inc.h:
+ *   PE_S_PITCH     columns of S
  *   PE_B_BITS      of a code: 16, 8 or 4
  *   PE_CODES(io)   where the codes are
  *   PE_LOAD_B(p, n)  of 16 bits: loads neighbouring numbers
@@ -11,8 +12,9 @@
  *                  columns
  */
 
-#if !defined(PE_CODES) || !defined(PE_B_BITS) || !defined(PE_B_PITCH) || !defined(PE_B_TRANSPOSED)
-#error "gemm_decode_panel.inc.h needs PE_CODES, PE_B_BITS, PE_B_PITCH and PE_B_TRANSPOSED"
+#if !defined(PE_CODES) || !defined(PE_B_BITS) || !defined(PE_S_PITCH) ||                           \
+    !defined(PE_B_TRANSPOSED) || !defined(PE_B_DECODED)
+#error "gemm_decode_panel.inc.h needs PE_CODES, PE_B_BITS, PE_S_PITCH, and gemm_tile.inc.h's"
 #endif
 #ifndef PE_SCALES
 #define PE_SCALES(io) ((void)(io), (const uint16_t *)NULL)
@@ -29,20 +31,20 @@ PE_INLINE const uint8_t *PE_FN(code)(const PE_FN(io) * io, const ptrdiff_t row,
                                      const ptrdiff_t column) {
     const uint8_t *codes = (const uint8_t *)PE_CODES(io);
     if (PE_B_BITS >= 8) {
-        return codes + (row * PE_B_PITCH + column) * (PE_B_BITS / 8);
+        return codes + (row * PE_S_PITCH + column) * (PE_B_BITS / 8);
     }
     if (PE_B_ALONG) {
-        const ptrdiff_t block = row * (PE_B_PITCH / PE_BLOCK) + column / PE_BLOCK;
+        const ptrdiff_t block = row * (PE_S_PITCH / PE_BLOCK) + column / PE_BLOCK;
         return codes + block * PE_LOW_CODES + column % PE_LOW_CODES;
     }
     const ptrdiff_t bytes = row / PE_BLOCK * PE_LOW_CODES + row % PE_LOW_CODES;
-    return codes + bytes * PE_B_PITCH + column;
+    return codes + bytes * PE_S_PITCH + column;
 }
 
 PE_INLINE const uint16_t *PE_FN(row_scales)(const PE_FN(io) * io, const ptrdiff_t row) {
     const uint16_t *scales = PE_SCALES(io);
-    return PE_B_ALONG ? scales + row * (PE_B_PITCH / PE_BLOCK)
-                      : scales + row / PE_BLOCK * PE_B_PITCH;
+    return PE_B_ALONG ? scales + row * (PE_S_PITCH / PE_BLOCK)
+                      : scales + row / PE_BLOCK * PE_S_PITCH;
 }
 
 /* Bits below a 4-bit code in its byte, which depend on its place in the block. */
@@ -63,10 +65,21 @@ PE_INLINE pe_vf PE_FN(decoded)(const uint8_t *code, const int shift, const pe_vf
 #endif
 }
 
-#if PE_B_TRANSPOSED
+/* Scales of up to PE_BLOCK neighbours of a row of S; if the blocks lie along the row, the first
+ * belongs to all of them. */
+PE_INLINE void PE_FN(part_scales)(const PE_FN(io) * io, float *scales, const ptrdiff_t row,
+                                  const ptrdiff_t column, const int count) {
+    (void)count;
+#if PE_B_BITS < 16
+    const uint16_t *halves = PE_FN(row_scales)(io, row);
+    pe_widen_scales(scales, halves + (PE_B_ALONG ? column / PE_BLOCK : column),
+                    PE_B_ALONG ? 1 : count);
+#else
+    (void)io, (void)scales, (void)row, (void)column;
+#endif
+}
 
-/* Decodes up to PE_BLOCK neighbours of a row of S. `scales` belong to the columns, or if the blocks
- * lie along the row, the first belongs to all. */
+/* Decodes up to PE_BLOCK neighbours of a row of S. */
 PE_INLINE void PE_FN(decode_part)(const PE_FN(io) * io, float *to, const ptrdiff_t row,
                                   const ptrdiff_t column, const float *scales, const int count) {
     PE_UNROLL
@@ -81,6 +94,8 @@ PE_INLINE void PE_FN(decode_part)(const PE_FN(io) * io, float *to, const ptrdiff
         pe_store(to + i, PE_FN(decoded)(code, shift, scale, lanes));
     }
 }
+
+#if PE_B_DECODED && PE_B_TRANSPOSED
 
 /* Decodes `columns` rows of S from `first` on, PE_BLOCK steps at a time, and transposes them. */
 PE_INLINE void PE_FN(decode_panel)(const PE_FN(block_args) * t, const ptrdiff_t first,
@@ -97,8 +112,8 @@ PE_INLINE void PE_FN(decode_panel)(const PE_FN(block_args) * t, const ptrdiff_t 
             pe_widen_scales(scales, halves, columns);
         }
         for (int j = 0; j < columns; j++) {
-            if (PE_B_BITS < 16 && !PE_B_ALONG && (j == 0 || (first + j) % PE_BLOCK == 0)) {
-                pe_widen_scales(scales, PE_FN(row_scales)(t->io, first + j) + step, count);
+            if (!PE_B_ALONG && (j == 0 || (first + j) % PE_BLOCK == 0)) {
+                PE_FN(part_scales)(t->io, scales, first + j, step, count);
             }
             PE_FN(decode_part)(t->io, rows + j * PE_BLOCK, first + j, step,
                                PE_B_ALONG ? scales + j : scales, count);
@@ -108,7 +123,7 @@ PE_INLINE void PE_FN(decode_panel)(const PE_FN(block_args) * t, const ptrdiff_t 
     }
 }
 
-#else
+#elif PE_B_DECODED
 
 /* Decodes `columns` columns of S from `first` on, row by row, PE_BLOCK rows at a time. */
 PE_INLINE void PE_FN(decode_panel)(const PE_FN(block_args) * t, const ptrdiff_t first,

@@ -50,15 +50,16 @@
 #ifndef PE_B_BITS
 #define PE_B_BITS 0
 #endif
-#define PE_B_PANEL (PE_B_TRANSPOSED || PE_B_COPIED || PE_B_BITS)
+#ifndef PE_PAIRS
+#define PE_PAIRS 0
+#endif
+#define PE_B_DECODED (PE_B_BITS && !PE_PAIRS)
+#define PE_B_PANEL (PE_B_TRANSPOSED || PE_B_COPIED || PE_B_DECODED)
 #ifndef PE_A_COPIED
 #define PE_A_COPIED 0
 #endif
 #define PE_TILE_ROW (PE_A_COPIED ? 1 : PE_A_ROW)
 #define PE_TILE_STEP (PE_A_COPIED ? PE_MR : PE_A_STEP)
-#ifndef PE_PAIRS
-#define PE_PAIRS 0
-#endif
 #if PE_PAIRS
 #include "pe_bf16.h"
 #define PE_ADD_PRODUCT(sum, v, x) pe_dot_pairs(sum, v, x)
@@ -84,7 +85,7 @@
 typedef struct PE_FN(block_args) {
     const PE_FN(io) * io;
     const float *a, *b;
-#if PE_B_BITS
+#if PE_B_DECODED
     ptrdiff_t step; /* the block's first, for which B has no address */
 #endif
     float *partial; /* unfinished sums, indexed by output row and by column */
@@ -224,11 +225,11 @@ PE_INLINE void PE_FN(fetch_next)(const PE_FN(block_args) * t, const int panel, c
     const int due = (row + PE_MR - t->row_begin) * groups / rows;
     const ptrdiff_t columns = (panel + 1) * PE_NR;
     for (int k = 16 * begin; panel + 1 < t->panel_end && k < 16 * due; k += 16) {
-#if PE_B_BITS && PE_B_TRANSPOSED
+#if PE_B_DECODED && PE_B_TRANSPOSED
         for (int j = 0; j < PE_NR && k % 64 == 0; j++) {
             __builtin_prefetch(PE_FN(code)(t->io, columns + j, t->step + k));
         }
-#elif PE_B_BITS
+#elif PE_B_DECODED
         for (int i = 0; i < 16; i++) {
             __builtin_prefetch(PE_FN(code)(t->io, t->step + k + i, columns));
         }
@@ -251,7 +252,7 @@ PE_INLINE void PE_FN(fetch_next)(const PE_FN(block_args) * t, const int panel, c
 PE_INLINE void PE_FN(panel)(const PE_FN(block_args) * t, const int panel, const int vectors,
                             const int lanes) {
     const int column = panel * PE_NR;
-#if PE_B_BITS
+#if PE_B_DECODED
     PE_FN(decode_panel)(t, column, (vectors - 1) * PE_VL + lanes);
     const float *b = t->panel;
 #elif PE_B_TRANSPOSED

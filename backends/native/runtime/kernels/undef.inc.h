@@ -16,6 +16,8 @@
 #undef PE_B_BATCH
 #undef PE_B_BITS
 #undef PE_B_COPIED
+#undef PE_B_DECODED
+#undef PE_B_IN_PLACE
 #undef PE_B_PANEL
 #undef PE_B_PITCH
 #undef PE_B_TRANSPOSED
@@ -102,6 +104,7 @@
 #undef PE_STEP_H
 #undef PE_STEP_W
 #undef PE_STORE_PAIRS
+#undef PE_S_PITCH
 #undef PE_TAIL_COLUMNS
 #undef PE_TAIL_LANES
 #undef PE_TAIL_ROWS
