@@ -147,11 +147,11 @@ class Tied(nn.Module):
 
 
 @pytest.mark.parametrize("storage", ["int4", "int8", "bf16", "f32"])
-def test_with_a_budget_a_large_head_is_decoded_in_blocks(storage: str) -> None:
-    losses, arenas = [], []
+def test_a_large_head_is_never_decoded_whole(storage: str) -> None:
+    losses, arenas, budget = [], [], 400_000
     rng = np.random.default_rng(0)
     ids, labels = rng.integers(0, 4096, (2, 8))
-    for budget in (None, 500_000):
+    for bound in (None, budget):
         torch.manual_seed(0)
         made = pockengine.compile(
             Tied(),
@@ -159,7 +159,7 @@ def test_with_a_budget_a_large_head_is_decoded_in_blocks(storage: str) -> None:
             loss="cross_entropy",
             scheme=Scheme("mix", (("mix.*", FULL),)),
             storage=pockengine.Storage(storage),
-            memory_budget=budget,
+            memory_budget=bound,
         )
         arenas.append(made.artifact.arena_bytes)
         feed = {"ids": ids, "target": labels}
@@ -167,8 +167,8 @@ def test_with_a_budget_a_large_head_is_decoded_in_blocks(storage: str) -> None:
             losses.append([float(session.train_step(feed, 0.01)["loss"]) for _ in range(3)])
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)  # a different order of summation
     assert losses[0][2] < losses[0][0]
-    assert arenas[1] <= 500_000 < 4 * 4096 * 64
-    assert storage == "f32" or arenas[0] > 4 * 4096 * 64
+    assert arenas[1] <= budget
+    assert arenas[0] < 4 * 4096 * 64
 
 
 def test_the_artifact_has_the_size_of_its_storage() -> None:
