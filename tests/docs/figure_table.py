@@ -62,6 +62,7 @@ MODELS = {
     "gpt-2-small": "GPT-2 small",
     "llama-110m": "LLaMA 110M",
     "llama-15m": "LLaMA 15M",
+    "llama2-7b": "LLaMA2 7B",
     "mbv2-w0.35": "MobileNetV2-0.35",
     "mcunet-128": "MCUNet-128",
     "mcunet-5fps": "MCUNet",
