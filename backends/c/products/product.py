@@ -16,7 +16,7 @@ from pockengine.backends.native.kernel import align
 from pockengine.backends.picking import Picker, PlanCandidate, cheapest, picked
 from pockengine.compiler.ir import DType
 from pockengine.compiler.ir.blocks import Blocks
-from pockengine.compiler.target import Choice
+from pockengine.compiler.target import ALIGNMENT, Choice
 from pockengine.devices.schema import Device
 
 Split = Literal["ROWS", "COLUMNS", "INNER"]
@@ -155,9 +155,14 @@ class TiledSpec:
 
     @property
     def in_place(self) -> bool:
-        """Whether B, stored as bf16, consists of pairs already."""
+        """Whether B, stored as bf16, consists of pairs already.
+
+        Tensors of whole cache lines alone are sure to be aligned to pairs.
+        """
         b = self.f32
-        return b is not None and b.stored is DType.BF16 and b.b_transposed and b.k % 2 == 0
+        if b is None or b.stored is not DType.BF16 or not b.b_transposed:
+            return False
+        return b.k % 2 == 0 and 2 * b.n * b.k % ALIGNMENT == 0
 
     @property
     def operands(self) -> tuple[int, int]:

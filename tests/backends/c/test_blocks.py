@@ -149,6 +149,14 @@ def test_bf16_products_with_stored_weights_sum_in_f32(
     check(cases, tmp_path, compiler)
 
 
+@pytest.mark.parametrize(("columns", "in_place"), [(32, 1), (33, 0)])
+def test_pairs_are_read_in_place_if_they_are_aligned(columns: int, in_place: int) -> None:
+    """A weight that is not whole cache lines may follow one of an odd number of elements."""
+    node = widening_case(((20,), columns, 34, "bare"), (DType.BF16, True))
+    source = bf16_kernel(node, device_of("avx512")).source
+    assert f"#define PE_B_IN_PLACE {in_place}\n" in source
+
+
 def test_weights_of_products_are_decoded_inside() -> None:
     """Not where bf16 tiles of a matrix unit multiply them."""
     assert CBackend(device_of("avx2")).target().fusion.decoding == {"matmul"}
