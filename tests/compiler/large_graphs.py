@@ -46,6 +46,22 @@ def deep_net(blocks: int) -> Graph:
     return g.graph
 
 
+def gated_net(blocks: int) -> Graph:
+    """A residual net of gated products, as in a decoder's blocks."""
+    net = NetBuilder("gated")
+    g = net.g
+    x: Value = g.input("x", TensorType(F32, (4 * ROWS, WIDTH)))
+    labels = g.input("target", TensorType(I64, (4 * ROWS,)))
+    for index in range(blocks):
+        gate, up = (
+            g.matmul(x, net.weight(f"{index}.{name}", WIDTH, 4 * WIDTH)) for name in ("gate", "up")
+        )
+        wide = g.mul(g.mul(gate, g.sigmoid(gate)), up)
+        x = g.add(x, g.matmul(wide, net.weight(f"{index}.down", 4 * WIDTH, WIDTH)))
+    g.output("loss", g.cross_entropy(g.matmul(x, net.weight("head", WIDTH, 4)), labels))
+    return g.graph
+
+
 def pass_seconds(nodes: int) -> tuple[int, float, dict[str, float]]:
     """Compile about this many nodes; return their number, and CPU seconds in total and per pass."""
     graph = deep_net(max(1, nodes // NODES_OF_A_BLOCK))

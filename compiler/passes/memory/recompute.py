@@ -7,7 +7,7 @@ planned arena fits, including the kernels' scratch. In a large graph, where each
 whole blocks are dropped first: the fewest that fit, found by bisection.
 """
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from pockengine.compiler.ir.build import Builder
@@ -22,7 +22,7 @@ from pockengine.compiler.ops.registry import lookup, node_cost
 from pockengine.compiler.passes.base import Pass, run_passes
 from pockengine.compiler.passes.kernels.order import kernel_passes
 from pockengine.compiler.passes.memory.recompute_blocks import Cuts, find_cuts
-from pockengine.compiler.passes.memory.second_computation import split_at
+from pockengine.compiler.passes.memory.second_computation import Backward
 from pockengine.compiler.target import Target
 from pockengine.errors import BudgetError
 
@@ -34,6 +34,9 @@ OPERATIONS_PER_ELEMENT = 8
 
 STEPS = 16
 """Fraction (1 / STEPS) of the arena to free per step if the budget does not determine it."""
+
+FINER = 1, 2
+"""Numbers of blocks to try, in square roots: uneven blocks and what recomputes them take more."""
 
 LARGE = 3000
 """Node count above which whole blocks are recomputed first: a plan of this size takes a second."""
@@ -55,13 +58,14 @@ class Recompute(Pass):
     def run(self, graph: Graph) -> None:
         operations = sum(node_cost(node) for node in graph.nodes)
         recomputed, whole, plan = graph.recomputed(), _Whole(graph), _plan_by(self.target)
+        buffers = plan(graph)
+        before = arena_size(pack(buffers))
 
         def begin() -> _Search:
             whole.restore()
-            return _Search(graph, self.memory_budget, plan)
+            return _Search(graph, self.memory_budget, plan, buffers, before)
 
         search = begin()
-        before = search.smallest
         if before > self.memory_budget and len(graph.nodes) >= LARGE:
             search = _fewest_blocks(begin, self.memory_budget)
         elif not search.reach(lambda arena: (arena - self.memory_budget) // 2):
@@ -106,38 +110,49 @@ class _Whole:
 
 
 def _fewest_blocks(begin: Callable[[], "_Search"], size: int) -> "_Search":
-    """Return a search that has dropped the fewest blocks that fit; all, if none do."""
-    search = begin()
-    cuts = find_cuts(search.rewriter.forward, search.rewriter.readers)
-    few, many = 0, len(cuts.places)
-    search.drop_blocks(cuts, many)
-    fits = search.smallest <= size
-    dropped = many
-    while fits and many - few > 1:
-        search, dropped = begin(), (few + many) // 2
-        search.drop_blocks(cuts, dropped)
-        if search.smallest <= size:
-            many = dropped
-        else:
-            few = dropped
-    if dropped != many:  # the graph is that of the last trial
+    """Return a search that has dropped the fewest blocks that fit; all of the best, if none do."""
+
+    def trial(cuts: Cuts, count: int) -> _Search:
         search = begin()
-        search.drop_blocks(cuts, many)
-    return search
+        search.drop_blocks(cuts, count)
+        return search
+
+    whole = begin().rewriter
+    found = [find_cuts(whole.forward, whole.backward.read(), finer) for finer in FINER]
+    arenas: dict[Cuts, int] = {}
+    for cuts in dict.fromkeys(found):
+        search = trial(cuts, len(cuts.places))
+        arenas[cuts] = search.smallest
+        if search.smallest <= size:
+            break
+    last = cuts, len(cuts.places)  # the graph is that of the last trial
+    best = min(arenas, key=arenas.__getitem__)
+    few, many = 0, len(best.places)
+    while arenas[best] <= size and many - few > 1:
+        last = best, (few + many) // 2
+        search = trial(*last)
+        if search.smallest <= size:
+            _, many = last
+        else:
+            _, few = last
+    return search if last == (best, many) else trial(best, many)
 
 
+@dataclass
 class _Search:
-    """Drops activations until the arena fits; `smallest` is the smallest arena reached."""
+    """Drops activations until the arena fits `size`.
 
-    def __init__(self, graph: Graph, size: int, plan: Plan) -> None:
-        self.graph, self.size, self.plan = graph, size, plan
-        self.rewriter = _Rewriter(graph)
-        self.buffers = self._buffers()
-        self.smallest = self.arena()
+    `buffers` are those of the graph, and `smallest` is the smallest arena reached.
+    """
 
-    def arena(self) -> int:
-        """Planned arena of the graph in bytes."""
-        return arena_size(pack(self.buffers))
+    graph: Graph
+    size: int
+    plan: Plan
+    buffers: tuple[Buffer, ...]
+    smallest: int
+
+    def __post_init__(self) -> None:
+        self.rewriter = _Rewriter(self.graph)
 
     def reach(self, step: Callable[[int], int]) -> bool:
         """Drop activations until the arena fits, `step(arena)` bytes at a time; False if
@@ -150,41 +165,35 @@ class _Search:
             chosen = self.rewriter.choose(at_peak, step(arena))
             if not chosen:
                 return False
-            for value in chosen:
-                if value not in self.rewriter.copies:  # another result of a node just dropped
-                    self.rewriter.drop(value)
-            self.buffers = self._buffers()
-            if lower_bound(self.buffers) < self.smallest:  # a lower bound of every plan
-                self.smallest = min(self.smallest, self.arena())
+            self.rewriter.drop(chosen)
+            self._plan_again()
         return True
 
     def drop_blocks(self, cuts: Cuts, count: int) -> None:
         """Drop the activations of the first `count` blocks, except values that cross a cut."""
         end = cuts.places[count - 1] + 1 if count else 0
-        self.rewriter.drop_all(end, cuts.crossing)
-        self.buffers = self._buffers()
-        self.smallest = min(self.smallest, self.arena())
+        self.rewriter.drop_before(end, cuts.crossing)
+        self._plan_again()
 
-    def _buffers(self) -> tuple[Buffer, ...]:
-        return self.plan(self.graph)
+    def _plan_again(self) -> None:
+        self.buffers = self.plan(self.graph)
+        if lower_bound(self.buffers) < self.smallest:  # a lower bound of every plan
+            self.smallest = min(self.smallest, arena_size(pack(self.buffers)))
 
 
 class _Rewriter:
-    """The graph with its nodes before and after the loss, and the values dropped so far.
-
-    `readers` are the backward nodes that read each value, unordered.
-    """
+    """The graph's nodes before and after the loss, and the values dropped so far."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.forward, self.backward = split_at(graph, graph.outputs[LOSS])
-        self._in_forward = set(self.forward)
         self.copies = graph.recomputed()
-        self.readers: dict[Value, list[Node]] = {}
-        for node in self.backward:
-            self._note_reads(node)
-        self._second = set(self.copies.values())
+        self.backward = Backward(graph, graph.outputs[LOSS])
+        self._outputs = set(graph.outputs.values())
+        self._late = set(self.copies)
         self._builder = Builder(graph)
+
+    @property
+    def forward(self) -> list[Node]:
+        return self.backward.forward
 
     def choose(self, at_peak: set[str], excess: int) -> list[Value]:
         """Candidates alive at the peak, best first, until `excess` bytes are freed."""
@@ -194,7 +203,8 @@ class _Rewriter:
             for value in self._droppable(node)
             if value.name in at_peak
         ]
-        candidates.sort(key=lambda value: -_worth(value, self.readers))
+        read = self.backward.read()
+        candidates.sort(key=lambda value: -_worth(value, read))
         chosen: list[Value] = []
         freed = 0
         for value in candidates:
@@ -208,14 +218,14 @@ class _Rewriter:
         """Results of a node that the backward pass reads and can recompute."""
         if lookup(node.op).writes:
             return []
-        outputs = set(self.graph.outputs.values())
         return [
             value
             for value in node.results
-            if value in self.readers and value not in outputs and value not in self.copies
+            if value not in self._outputs
+            if value not in self.copies and self.backward.reads(value)
         ]
 
-    def drop_all(self, end: int, keep: Container[Value]) -> None:
+    def drop_before(self, end: int, keep: Container[Value]) -> None:
         """Drop all results of forward nodes before `end`, except `keep`.
 
         In reverse order: recomputing a value reads values that are dropped after it. Values in
@@ -224,94 +234,93 @@ class _Rewriter:
         for value in [value for value in self.copies if value in keep]:
             self._restore(value)
         for node in reversed(self.forward[:end]):
-            for value in self._droppable(node):
-                if value not in keep and value not in self.copies:
-                    self.drop(value)
+            if any(value not in keep for value in self._droppable(node)):
+                self._recompute(node)
+        self.backward.finish()
 
-    def drop(self, value: Value) -> None:
-        """Make backward nodes read a recomputed `value`, computed right before the first of
-        them.
-        """
-        node = value.node
-        assert node is not None
-        place = self._first_reader(node)
-        operands = tuple(self._available(operand, place) for operand in node.operands)
+    def drop(self, values: Iterable[Value]) -> None:
+        """Make the backward pass recompute `values`, each right before its first reader."""
+        for value in values:
+            # Another result of its node may have been dropped, and this one with it.
+            if value not in self.copies and value.node is not None:
+                self._recompute(value.node)
+        self.backward.finish()
+
+    def _recompute(self, node: Node) -> None:
+        first = self.backward.first_reader(node.results)
+        copy = self._repeat(node, first)
+        for old, new in zip(node.results, copy.results, strict=True):
+            self.backward.replace(old, new)
+        self._lift_roundings(copy, first)
+
+    def _repeat(self, node: Node, before: Node) -> Node:
+        operands = tuple(self._available(operand, before) for operand in node.operands)
         again: list[Node] = []
         with self._builder.into(again), self._builder.scope(node.scope):
             copy = self._builder.repeat(node, operands)
         copy.recomputes = node
-        place = self._first_reader(node)
-        self.backward[place:place] = again
-        self._replace(dict(zip(node.results, copy.results, strict=True)))
-        self._note_reads(copy)
-        self.graph.nodes[:] = [*self.forward, *self.backward]
+        self.copies.update(zip(node.results, copy.results, strict=True))
+        self.backward.insert(again, before)
+        return copy
 
-    def _replace(self, replacement: Mapping[Value, Value]) -> None:
-        """Make all backward readers of some values read the recomputed values."""
-        for old, new in replacement.items():
-            readers = self.readers.pop(old, [])
-            for reader in readers:
-                reader.operands = tuple(new if v is old else v for v in reader.operands)
-            if readers:
-                self.readers[new] = readers
-        self.copies.update(replacement)
-        self._second.update(replacement.values())
+    def _again(self, value: Value, before: Node) -> Value:
+        """Recompute a value before a node although an earlier pass does so later.
+
+        That is elementwise and cheap: the value would live from here to its later readers.
+        """
+        node = value.node
+        assert node is not None
+        self._late -= set(node.results)
+        return self._repeat(node, before).results[node.results.index(value)]
+
+    def _lift_roundings(self, node: Node, before: Node) -> None:
+        """Round right after a recomputation if the last to read it is a recomputed rounding.
+
+        Then the value lives until its other readers, and only the rounded one as long as in the
+        forward pass.
+        """
+        for value in node.results:
+            last = self.backward.readers(value)[-1:]
+            if last and last[0].recomputes is not None and _narrows(last[0]):
+                self.backward.lift(last[0], before)
+
+    def _available(self, operand: Value, before: Node) -> Value:
+        """Return an operand's recomputed value if it was dropped, computed before a node.
+
+        What its recomputation reads moves with it: other recomputations, and what earlier passes
+        put before one, such as a cast of a saved activation.
+        """
+        copy = self.copies.get(operand)
+        if copy is None or copy.node is None:
+            return operand
+        if operand in self._late and not self.backward.precedes(copy.node, before):
+            return self._again(operand, before)
+        self.backward.lift(copy.node, before)
+        return copy
 
     def _restore(self, value: Value) -> None:
         """Make the backward pass read a value itself again, and drop its recomputation."""
         copy = self.copies.pop(value)
-        self._second.discard(copy)
-        readers = self.readers.pop(copy, [])
-        for reader in readers:
-            reader.operands = tuple(value if v is copy else v for v in reader.operands)
-        self.readers[value] = [*self.readers.get(value, []), *readers]
+        self.backward.replace(copy, value)
         if copy.node is not None:
             self._remove_unread(copy.node)
-        self.graph.nodes[:] = [*self.forward, *self.backward]
 
     def _remove_unread(self, node: Node) -> None:
         """Remove an unread recomputation, and those that only it read."""
-        if any(self.readers.get(result) for result in node.results):
+        if any(self.backward.readers(result) for result in node.results):
             return
-        self.backward.remove(node)
         again = {copy: value for value, copy in self.copies.items()}
         for result in node.results:
             self.copies.pop(again.get(result, result), None)
+        self.backward.remove(node)
         for operand in dict.fromkeys(node.operands):
-            self.readers[operand].remove(node)
-            if operand in self._second and operand.node is not None:
+            if operand in again and operand.node is not None:
                 self._remove_unread(operand.node)
 
-    def _note_reads(self, node: Node) -> None:
-        for operand in dict.fromkeys(node.operands):
-            self.readers.setdefault(operand, []).append(node)
 
-    def _first_reader(self, node: Node) -> int:
-        """Position of the first backward node that reads any result of a node."""
-        readers = (reader for result in node.results for reader in self.readers.get(result, ()))
-        return min(self.backward.index(reader) for reader in readers)
-
-    def _available(self, operand: Value, place: int) -> Value:
-        """Return an operand's recomputed value if it was dropped, moved up to `place`."""
-        copy = self.copies.get(operand)
-        if copy is None or copy.node is None:
-            return operand
-        self._lift(copy.node, place)
-        return copy
-
-    def _lift(self, node: Node, place: int) -> None:
-        """Move a recomputation, and the backward nodes that it reads, before `place`.
-
-        These are other recomputations, and what earlier passes put before one, such as a cast of a
-        saved activation.
-        """
-        at = self.backward.index(node)
-        if at < place:
-            return
-        self.backward.insert(place, self.backward.pop(at))
-        for inner in node.operands:
-            if inner.node is not None and inner.node not in self._in_forward:
-                self._lift(inner.node, self.backward.index(node))
+def _narrows(node: Node) -> bool:
+    """Whether a node only stores its operand in fewer bits."""
+    return node.op == "cast" and node.result.type.nbytes < node.operands[0].type.nbytes
 
 
 def _worth(value: Value, read_back: Container[Value]) -> float:

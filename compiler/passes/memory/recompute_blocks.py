@@ -21,9 +21,9 @@ class Cuts:
     crossing: frozenset[Value]
 
 
-def find_cuts(forward: Sequence[Node], read_back: Container[Value]) -> Cuts:
+def find_cuts(forward: Sequence[Node], read_back: Container[Value], finer: float = 1.0) -> Cuts:
     """Cut where few bytes cross, into blocks with similar saved bytes; `read_back` are saved
-    activations.
+    activations, and `finer` multiplies the number of blocks.
 
     A chain can be cut everywhere; a graph without narrow points has one block and no cut.
     """
@@ -37,7 +37,7 @@ def find_cuts(forward: Sequence[Node], read_back: Container[Value]) -> Cuts:
         across[last[value]] -= value.type.nbytes
     across = np.cumsum(across)[:-1]
     saved = np.cumsum([_saved_bytes(node, read_back) for node in forward])
-    places = _places(across, saved)
+    places = _places(across, saved, finer)
     crossing = {value for value, at in made.items() for cut in places if at <= cut < last[value]}
     return Cuts(places, frozenset(crossing))
 
@@ -46,14 +46,14 @@ def _saved_bytes(node: Node, read_back: Container[Value]) -> int:
     return sum(result.type.nbytes for result in node.results if result in read_back)
 
 
-def _places(across: np.ndarray, saved: np.ndarray) -> tuple[int, ...]:
+def _places(across: np.ndarray, saved: np.ndarray, finer: float) -> tuple[int, ...]:
     """Return, in each equal part of the saved bytes, the position with the fewest crossing
     bytes.
     """
     total = float(saved[-1])
     middle = across[(saved > total / 4) & (saved < 3 * total / 4)]
     least = float(middle.min()) if middle.size else 0.0
-    blocks = round(math.sqrt(total / least)) if least else 0
+    blocks = round(finer * math.sqrt(total / least)) if least else 0
     places = []
     for block in range(1, blocks):
         near = np.flatnonzero(np.abs(saved / total * blocks - block) <= 0.5)

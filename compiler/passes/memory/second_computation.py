@@ -74,6 +74,23 @@ class Backward:
         """Sort nodes that are after the loss."""
         return sorted(nodes, key=self._keys.__getitem__)
 
+    def read(self) -> set[Value]:
+        """Return the values that nodes after the loss read."""
+        return {value for value, readers in self._readers.items() if readers}
+
+    def reads(self, value: Value) -> bool:
+        """Whether a node after the loss reads a value."""
+        return bool(self._readers.get(value))
+
+    def first_reader(self, values: Iterable[Value]) -> Node:
+        """Return the first node after the loss that reads any of some values; one does."""
+        readers = (node for value in values for node in self._readers.get(value, ()))
+        return min(readers, key=self._keys.__getitem__)
+
+    def precedes(self, node: Node, other: Node) -> bool:
+        """Whether a node after the loss comes before another."""
+        return self._keys[node] < self._keys[other]
+
     def reads_whole(self, value: Value) -> bool:
         """Whether a node reads more than bits or some channels of a value, which must then be
         saved.
@@ -85,10 +102,17 @@ class Backward:
 
     def insert(self, nodes: Sequence[Node], before: Node) -> None:
         """Put new nodes right before one."""
-        *head, last = self._keys[before]
         for node in nodes:
-            self._inserted += 1
-            self._add(node, (*head, self._inserted, last))
+            self._add(node, self._key_before(before))
+
+    def lift(self, node: Node, before: Node) -> None:
+        """Move a node right before another, if it is behind it, and its operands before it."""
+        if self.precedes(node, before):
+            return
+        self._keys[node] = self._key_before(before)
+        for operand in node.operands:
+            if operand.node is not None and operand.node in self._keys:
+                self.lift(operand.node, node)
 
     def remove(self, node: Node) -> None:
         """Remove a node."""
@@ -105,6 +129,11 @@ class Backward:
                 node.operands = tuple(new if value is old else value for value in node.operands)
                 del self._readers[old][node]
                 self._readers.setdefault(new, {})[node] = None
+
+    def _key_before(self, node: Node) -> tuple[float, ...]:
+        *head, last = self._keys[node]
+        self._inserted += 1
+        return (*head, self._inserted, last)
 
     def _add(self, node: Node, key: tuple[float, ...]) -> None:
         self._keys[node] = key
@@ -158,7 +187,7 @@ def compute_again(
 
     Readers from there on read other results of the chain from the clones too.
     """
-    first = backward.in_order(backward.readers(value)[0] for value in values)[0]
+    first = backward.first_reader(values)
     again: list[Node] = []
     copies: dict[Value, Value] = {}
     with g.into(again):
