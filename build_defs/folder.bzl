@@ -90,6 +90,9 @@ def folder(
     for name in libraries:
         py_library(
             testonly = of_tests,
+            # The folder above the root, where `import pockengine` finds it: not every version of the
+            # Python rules adds it.
+            imports = [] if package else [".."],
             visibility = ["//visibility:public"] if name in public else visibility,
             **common[name]
         )

@@ -54,6 +54,7 @@ def _finder(folder: str) -> FileFinder:
 
 CACHE = os.environ.get("XDG_CACHE_HOME", "")
 if os.environ.get("TEST_SRCDIR"):
+    sys.path[:] = map(os.path.normpath, sys.path)  # ROOT may be there as ROOT/.
     os.fsync = lambda fd: None
     gc.set_threshold(50_000, 10, 10)
     if os.path.isabs(CACHE):
