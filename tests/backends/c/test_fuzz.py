@@ -55,7 +55,8 @@ def test_the_fuzzer_finds_a_planted_fault(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode != 0
-    assert "heap-buffer-overflow" in done.stderr
+    # Since GCC 16 the check of object sizes comes before that of addresses.
+    assert "heap-buffer-overflow" in done.stderr or "insufficient space" in done.stderr
     assert (tmp_path / "fault").read_bytes().startswith(b"FUZ")
 
 

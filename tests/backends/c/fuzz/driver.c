@@ -18,6 +18,7 @@ enum { LARGEST = 4096, MOST = 4096, EDGES = 1 << 16 };
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 void __sanitizer_set_death_callback(void (*callback)(void));
 void __sanitizer_cov_trace_pc(void);
+const char *__ubsan_default_options(void);
 
 typedef struct sample {
     size_t size;
@@ -55,6 +56,9 @@ static void on_abort(int number) {
     leave_fault();
     _Exit(99);
 }
+
+/* GCC's undefined-behaviour sanitizer has a runtime of its own, without the death callback. */
+const char *__ubsan_default_options(void) { return "abort_on_error=1"; }
 
 static uint64_t draw(uint64_t below) { /* xorshift64* */
     state ^= state >> 12;
