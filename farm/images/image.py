@@ -36,7 +36,7 @@ PACKAGES = [
 ]
 MODULES = ["virtio_pci", "virtio_net", "virtio_rng", "virtio_blk", "ext4"]
 PROGRAMS = {"bin/busybox", "usr/sbin/dropbear"}
-LIBRARY = re.compile(r"(usr/)?lib/(aarch64-linux-gnu/[^/]+|ld-linux-aarch64)\.so[.\d]*")
+LIBRARY = re.compile(r"lib/(aarch64-linux-gnu/[^/]+|ld-linux-aarch64)\.so[.\d]*")
 INIT = Path(__file__).parent / "guest_init.sh"
 TEXTS = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
@@ -96,7 +96,7 @@ def image_is_built() -> bool:
 def _build(home: Path, apt: Path, keys: Keys) -> None:
     """Build beside `home` and rename, so that the image appears atomically."""
     debs = packages.download(apt, PACKAGES, KERNEL)
-    kernel, entries = _collect(debs)
+    kernel, entries = collect(debs)
     entries |= {path: cpio.file_entry(text.encode()) for path, text in TEXTS.items()}
     entries |= {path: cpio.folder_entry(0o700) for path in FOLDERS}
     entries["bin/sh"] = cpio.link_entry("busybox")
@@ -112,14 +112,19 @@ def _build(home: Path, apt: Path, keys: Keys) -> None:
     shutil.rmtree(apt / "debs")
 
 
-def _collect(debs: list[Path]) -> tuple[bytes, dict[str, cpio.ArchiveEntry]]:
-    """Extract the kernel, its modules, the programs and their libraries from the packages."""
+def collect(debs: list[Path]) -> tuple[bytes, dict[str, cpio.ArchiveEntry]]:
+    """Extract the kernel, its modules, the programs and their libraries from the packages.
+
+    From Debian 13 on, files that older packages have in /bin and /lib are in /usr. All go to the
+    old place, where programs look for their loader, and the loader also for libraries.
+    """
     kernel = b""
     entries: dict[str, cpio.ArchiveEntry] = {}
     modules: dict[str, bytes] = {}
     for deb in debs:
-        for path, member, data in packages.members(deb):
-            if path.startswith("boot/vmlinuz"):
+        for packed, member, data in packages.members(deb):
+            path = re.sub(r"^usr/(?=bin/|lib/)", "", packed)
+            if path.startswith(("boot/vmlinuz", "lib/modules/")) and "/vmlinuz" in path:
                 kernel = data
             elif path.endswith((".ko", ".ko.xz")):
                 modules |= _module(path, data)

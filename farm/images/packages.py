@@ -8,7 +8,7 @@ Debian's archive key. apt checks the signature of the index and the hash of each
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pockengine.errors import FarmError
@@ -18,7 +18,7 @@ SOURCE = f"deb [signed-by={KEYRING}] http://deb.debian.org/debian bookworm main\
 
 
 def download(folder: Path, names: list[str], metapackage: str) -> list[Path]:
-    """Fetch packages, and the target of a metapackage, into `folder`/debs.
+    """Fetch packages, and the kernel behind a metapackage, into `folder`/debs.
 
     FarmError with the end of apt's output if apt is missing, offline, or finds a bad signature.
     """
@@ -29,14 +29,14 @@ def download(folder: Path, names: list[str], metapackage: str) -> list[Path]:
     # A failing source (such as a vendor's without arm64) is not an error: only fetching and
     # verifying the packages must succeed.
     update = subprocess.run(["apt-get", "-q", *options, "update"], capture_output=True, text=True)
-    real = _behind(metapackage, options)
+    kernel = kernel_packages(metapackage, lambda package: _depends(package, options))
     debs = folder / "debs"
     shutil.rmtree(debs, ignore_errors=True)
     debs.mkdir(parents=True)
-    argv = ["apt-get", "-q", *options, "download", *names, *real]
+    argv = ["apt-get", "-q", *options, "download", *names, *kernel]
     result = subprocess.run(argv, cwd=debs, capture_output=True, text=True)
     archives = sorted(debs.glob("*.deb"))
-    if result.returncode != 0 or len(archives) != len(names) + 1:
+    if result.returncode != 0 or not kernel or len(archives) != len(names) + len(kernel):
         words = (update.stderr + result.stderr).strip()[-800:]
         raise FarmError(
             f"apt cannot fetch the packages of the emulated board ({', '.join(names)}, "
@@ -86,10 +86,17 @@ def _is_debian() -> bool:
     return release.is_file() and "ID=debian" in release.read_text().splitlines()
 
 
-def _behind(metapackage: str, options: list[str]) -> list[str]:
-    """Return the package that a metapackage depends on (the current kernel)."""
-    argv = ["apt-cache", *options, "depends", metapackage]
+def kernel_packages(metapackage: str, depends: Callable[[str], list[str]]) -> list[str]:
+    """Return the packages of the current kernel, which a metapackage depends on.
+
+    Up to Debian 13 that is one image; later images are empty and depend on their parts.
+    """
+    image = [name for name in depends(metapackage) if name.startswith("linux-image-")][:1]
+    parts = ("linux-binary-", "linux-modules-")
+    return image + [name for of in image for name in depends(of) if name.startswith(parts)]
+
+
+def _depends(package: str, options: list[str]) -> list[str]:
+    argv = ["apt-cache", *options, "depends", package]
     listing = subprocess.run(argv, capture_output=True, text=True).stdout
-    prefix = metapackage.partition("-")[0]
-    names = [line.split()[-1] for line in listing.splitlines() if "Depends:" in line]
-    return [name for name in names if name.startswith(prefix)][:1]
+    return [line.split()[-1] for line in listing.splitlines() if "Depends:" in line]

@@ -1,8 +1,14 @@
-"""The archive writer and the module order of image builds; no QEMU, no network."""
+"""The packages, the archive writer and the module order of image builds; no QEMU, no network."""
 
 import stat
+from pathlib import Path
+from tarfile import TarInfo
 
+import pytest
+
+from pockengine.farm.images import packages
 from pockengine.farm.images.cpio import ArchiveEntry, file_entry, link_entry, pack
+from pockengine.farm.images.image import collect
 from pockengine.farm.images.modules import depends, load_order
 
 
@@ -69,3 +75,43 @@ def test_modules_are_loaded_after_their_dependencies() -> None:
 
 def test_dashes_in_module_names_are_underscores() -> None:
     assert depends(module("rng-core")) == ["rng_core"]
+
+
+@pytest.mark.parametrize("usr", ["", "usr/"])
+def test_files_of_old_and_new_packages_go_to_the_same_place(
+    usr: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {
+        "usr/lib/modules/7/vmlinuz" if usr else "boot/vmlinuz-6": b"kernel",
+        f"{usr}lib/modules/7/kernel/virtio-rng.ko": module(),
+        f"{usr}lib/aarch64-linux-gnu/libc.so.6": b"libc",
+        f"{usr}bin/busybox": b"busybox",
+        "usr/sbin/dropbear": b"dropbear",
+        "usr/share/doc/busybox-static/copyright": b"",
+    }
+    members = [(path, TarInfo(path), data) for path, data in files.items()]
+    monkeypatch.setattr(packages, "members", lambda deb: members)
+
+    kernel, entries = collect([Path("all.deb")])
+
+    assert kernel == b"kernel"
+    assert sorted(entries) == [
+        "bin/busybox",
+        "lib/aarch64-linux-gnu/libc.so.6",
+        "modules/00-virtio_rng.ko",
+        "usr/sbin/dropbear",
+    ]
+
+
+def test_a_kernel_is_one_package_or_an_image_and_its_parts() -> None:
+    depends_on = {
+        "old": ["linux-image-6"],
+        "linux-image-6": ["kmod", "linux-base"],
+        "new": ["linux-base-7", "linux-image-7"],
+        "linux-image-7": ["linux-base-7", "linux-binary-7", "linux-modules-7"],
+    }
+
+    kernels = [packages.kernel_packages(name, depends_on.__getitem__) for name in ("old", "new")]
+
+    assert kernels == [["linux-image-6"], ["linux-image-7", "linux-binary-7", "linux-modules-7"]]
+    assert packages.kernel_packages("none", lambda name: []) == []
