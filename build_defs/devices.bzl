@@ -1,6 +1,6 @@
 """Repository rule that turns the device files into Starlark, so that they alone hold the flags."""
 
-load(":python.bzl", "PYTHON_ATTR", "find_python")
+load(":python.bzl", "PYTHON_ATTR", "find_python", "watched")
 
 _PROGRAM = """\
 import pprint, sys, tomllib
@@ -25,7 +25,7 @@ HOST_PLATFORM = "%s"
 """
 
 def _device_files_impl(rctx):
-    files = [rctx.path(file) for file in rctx.attr.files]
+    files = [watched(rctx, file) for file in rctx.attr.files]
     result = rctx.execute([find_python(rctx), "-I", "-c", _PROGRAM] + files)
     if result.return_code:
         fail("a device file cannot be read:\n" + result.stderr)

@@ -1,6 +1,6 @@
 """Repository rule for a program from an npm package, one build per kind of machine."""
 
-load(":python.bzl", "PYTHON_ATTR", "find_python")
+load(":python.bzl", "PYTHON_ATTR", "find_python", "watched")
 
 _BUILD = """\
 filegroup(
@@ -15,7 +15,7 @@ def _npm_program_impl(rctx):
         [
             find_python(rctx),
             "-I",
-            rctx.path(Label("//build_defs:npm_fetch.py")),
+            watched(rctx, Label("//build_defs:npm_fetch.py")),
             "--package=" + rctx.attr.package,
             "--version=" + rctx.attr.version,
             "--sha256=" + rctx.attr.sha256,

@@ -6,7 +6,10 @@ def _package_name_impl(ctx):
         return [DefaultInfo()]
     link = ctx.actions.declare_symlink(ctx.label.name)
     ctx.actions.symlink(output = link, target_path = ctx.workspace_name)
-    return [DefaultInfo(runfiles = ctx.runfiles(root_symlinks = {ctx.label.name: link}))]
+
+    # A link that is not also a file of the runfiles may not exist when their manifest is written.
+    runfiles = ctx.runfiles(files = [link], root_symlinks = {ctx.label.name: link})
+    return [DefaultInfo(runfiles = runfiles)]
 
 package_name = rule(
     implementation = _package_name_impl,

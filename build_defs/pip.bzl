@@ -1,12 +1,12 @@
 """Repository rule for a locked set of wheels: one package, and one label, per distribution."""
 
-load(":python.bzl", "PYTHON_ATTR", "find_python")
+load(":python.bzl", "PYTHON_ATTR", "find_python", "watched")
 
 def _pip_lock_impl(rctx):
-    installer = rctx.path(Label("//build_defs:pip_install.py"))
-    arguments = ["--lock", rctx.path(rctx.attr.lock)]
+    installer = watched(rctx, Label("//build_defs:pip_install.py"))
+    arguments = ["--lock", watched(rctx, rctx.attr.lock)]
     if rctx.attr.base:
-        arguments += ["--base", rctx.attr.base, "--base-lock", rctx.path(rctx.attr.base_lock)]
+        arguments += ["--base", rctx.attr.base, "--base-lock", watched(rctx, rctx.attr.base_lock)]
     for requirement in rctx.attr.unhashed:
         arguments += ["--unhashed", requirement]
     if rctx.attr.fallback_index:

@@ -45,6 +45,21 @@ toolchain(
 # An attribute of the repository rules that run a Python program, read by find_python.
 PYTHON_ATTR = attr.label(doc = "The interpreter; by default one of this machine.")
 
+def watched(rctx, label):
+    """Return the path of a file, and run the repository rule again when it changes.
+
+    Args:
+      rctx: the repository context.
+      label: the file's label.
+
+    Returns:
+      Its path. Up to Bazel 7 asking for it is enough; Bazel 8 and later watch what they are told to.
+    """
+    path = rctx.path(label)
+    if hasattr(rctx, "watch"):
+        rctx.watch(path)
+    return path
+
 def find_python(rctx):
     """Find a CPython that has pip, of one of PYTHON_VERSIONS, in their order.
 
