@@ -10,12 +10,17 @@ from pockengine.errors import BudgetError
 def within_budget(build: Callable[..., Program], backend: Backend) -> tuple[Program, Backend]:
     """Compile with `build(target=...)`; retry with less scratch if the memory budget is exceeded.
 
-    BudgetError if leaner kernels do not fit either, or the backend has none.
+    BudgetError, with the smallest arena of both, if leaner kernels do not fit either, or the
+    backend has none.
     """
     try:
         return build(target=backend.target()), backend
-    except BudgetError:
-        smaller = backend.with_less_scratch()
-        if smaller is None:
-            raise
+    except BudgetError as error:
+        first = error
+    smaller = backend.with_less_scratch()
+    if smaller is None:
+        raise first
+    try:
         return build(target=smaller.target()), smaller
+    except BudgetError as error:
+        raise min(first, error, key=lambda each: each.least) from None

@@ -118,6 +118,19 @@ def test_plain_kernels_reach_a_budget_that_packed_bytes_pass(channels: int) -> N
     assert program.arena_bytes <= BUDGET
 
 
+@pytest.mark.parametrize("arenas", [(700, 900), (900, 700)])
+def test_a_budget_out_of_reach_reports_the_smaller_arena(arenas: tuple[int, int]) -> None:
+    tried = iter(arenas)
+
+    def build(**_: object) -> Program:
+        arena = next(tried)
+        raise BudgetError(f"reaches {arena} bytes", arena)
+
+    with pytest.raises(BudgetError, match="reaches 700 bytes"):
+        within_budget(build, backend_for(find_device("rpi4")))
+    assert not list(tried)
+
+
 def test_plain_kernels_give_the_integers_of_packed_ones(tmp_path: Path) -> None:
     graph, _ = quantized(bottleneck(24), [BATCH])
     packed = backend_for(find_device("host"))
