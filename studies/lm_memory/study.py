@@ -32,6 +32,7 @@ from pockengine.studies.lm_memory.limited import LimitedRun, run_limited
 from pockengine.terminal import PlainConsole
 
 WIDTH = 100
+TOKENS = 256
 STEPS = 4
 """Steps of a run. The first reads all weights from the disk, and does not count for the median."""
 
@@ -92,9 +93,10 @@ def _planned(artifact: Artifact) -> int:
 
 def _command(case: LmCase, rows: Sequence[MemoryRow]) -> str:
     """Return the command that measures again."""
-    budget = "" if case.budget_mb is None else f" --budget-mb {case.budget_mb}"
+    shape = "" if case.tokens == TOKENS else f" --tokens {case.tokens}"
+    shape += "" if case.budget_mb is None else f" --budget-mb {case.budget_mb}"
     limits = "".join(f" --limit-mb {row.limit_bytes // MB}" for row in rows if row.limit_bytes)
-    return f"bazel run //studies/lm_memory -- {case.model}{budget}{limits} --work DIR"
+    return f"bazel run //studies/lm_memory -- {case.model}{shape}{limits} --work DIR"
 
 
 def _records(
@@ -144,7 +146,7 @@ def _figures(artifact: Artifact, row: MemoryRow) -> dict[str, tuple[str, float]]
 
 @click.command()
 @click.argument("model")
-@click.option("--tokens", default=256, show_default=True, type=click.IntRange(2))
+@click.option("--tokens", default=TOKENS, show_default=True, type=click.IntRange(2))
 @click.option("--budget-mb", type=click.IntRange(1), help="Bound of the arena.")
 @click.option("--limit-mb", "limits", multiple=True, type=click.IntRange(1))
 @click.option("--weights", default="int4", show_default=True, help="Storage of frozen weights.")

@@ -223,7 +223,7 @@ PLANNED = Table(
 )
 LIMITED = Table(
     "lm-memory.jsonl",
-    MODEL | {"note": "limit"},
+    MODEL | {"seq_len": "tokens", "note": "limit"},
     (
         Column("planned, MB", "planned_bytes", "MB"),
         Column("most used, MB", "peak_memory_bytes", "MB"),
