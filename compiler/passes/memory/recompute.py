@@ -63,7 +63,7 @@ class Recompute(Pass):
 
         def begin() -> _Search:
             whole.restore()
-            return _Search(graph, self.memory_budget, plan, buffers, before)
+            return _Search(graph, self.memory_budget, plan, buffers=buffers, smallest=before)
 
         search = begin()
         if before > self.memory_budget and len(graph.nodes) >= LARGE:
