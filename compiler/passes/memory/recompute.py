@@ -35,8 +35,10 @@ OPERATIONS_PER_ELEMENT = 8
 STEPS = 16
 """Fraction (1 / STEPS) of the arena to free per step if the budget does not determine it."""
 
-FINER = 1, 2
-"""Numbers of blocks to try, in square roots: uneven blocks and what recomputes them take more."""
+BLOCK_FACTORS = 1, 2
+"""Multiples of the optimal number of equal blocks to try: with more blocks, more values are saved
+between them, but the recomputation of one block takes less memory.
+"""
 
 LARGE = 3000
 """Node count above which whole blocks are recomputed first: a plan of this size takes a second."""
@@ -118,7 +120,7 @@ def _fewest_blocks(begin: Callable[[], "_Search"], size: int) -> "_Search":
         return search
 
     whole = begin().rewriter
-    found = [find_cuts(whole.forward, whole.backward.read(), finer) for finer in FINER]
+    found = [find_cuts(whole.forward, whole.backward.read(), finer) for finer in BLOCK_FACTORS]
     arenas: dict[Cuts, int] = {}
     for cuts in dict.fromkeys(found):
         search = trial(cuts, len(cuts.places))
