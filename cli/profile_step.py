@@ -30,11 +30,13 @@ from pockengine.cli.options import (
     model_argument,
     records_option,
 )
+from pockengine.cli.profile_board import model_kernels, print_modelled, short_symbol
 from pockengine.cli.steps import Steps
 from pockengine.compiler.compile import compile_program
 from pockengine.devices import Device, find_device
 from pockengine.errors import CompileError
 from pockengine.extras import need
+from pockengine.farm.cycles.core import modelled_devices
 from pockengine.farm.load import Load, watching
 from pockengine.options import CompileOptions
 from pockengine.terminal import PlainConsole
@@ -94,13 +96,15 @@ def profile(
     """Time every kernel of MODEL's training step on this machine against its peaks.
 
     With --backend cuda, opencl or vulkan and a --device that has a GPU, each launch is timed on
-    that GPU.
+    that GPU. With --device rpi4 or rpi5 the time on one core of that board is modelled: minutes.
     """
     if json_file is not None:
         need("profile --json", "farm")
     chosen = find_device(options.device).on(backend)
-    if alone and backend is not None:
-        raise click.UsageError(f"--alone times kernels of C, not of {backend}; leave it out")
+    _check_options(chosen, backend, alone, json_file is not None or (threads or 1) > 1)
+    if chosen.name in modelled_devices():
+        _profile_board(chosen, options, model, top=top, only=only)
+        return
     timed, peaks = _timed_backend(chosen, options, threads)
     graph, scheme = model.find().graph(), str(options.scheme)
     program = compile_program(graph, options, target=timed.target())
@@ -119,6 +123,32 @@ def profile(
         _write(json_file, what, times, (peaks, load))
 
 
+def _check_options(device: Device, backend: str | None, alone: bool, timed: bool) -> None:
+    """Raise UsageError for options that do not apply to a device or backend."""
+    if device.name in modelled_devices() and (alone or timed):
+        raise click.UsageError(
+            f"the time on {device.name} is modelled, for one thread; leave out --alone, --json and "
+            "--threads"
+        )
+    if alone and backend is not None:
+        raise click.UsageError(f"--alone times kernels of C, not of {backend}; leave it out")
+
+
+def _profile_board(
+    device: Device, options: CompileOptions, model: ModelChoice, top: int, only: str
+) -> None:
+    """Print the kernels' modelled time on a board that has a cycle model."""
+    backend = backend_for(device, options)
+    if not isinstance(backend, CBackend):
+        raise CompileError(f"profile models kernels of C, not of {device.backend}")
+    graph = model.find().graph()
+    program = compile_program(graph, options, target=backend.target())
+    with Steps() as tell:
+        step = model_kernels(program, backend, device.name, tell)
+    title = f"{model.name}, batch {batch_of(graph)}, {options.scheme}, one core of {device.name}"
+    print_modelled(title, step, device.name, top=top, only=only)
+
+
 def _timed_backend(
     device: Device, options: BackendOptions, threads: int | None
 ) -> tuple[CBackend | DrivenBackend, Peaks]:
@@ -128,8 +158,9 @@ def _timed_backend(
         return backend, peaks_of(device, options.bf16)
     if not isinstance(backend, CBackend) or device.toolchain.target != "native":
         raise CompileError(
-            f"profile times this machine, and not {device.name} by {device.backend}; name host, or "
-            f"with --backend {' or '.join(GPUS)} a device that describes this machine's GPU"
+            f"profile times this machine, and not {device.name} by {device.backend}; name host, "
+            f"{' or '.join(modelled_devices())} (modelled), or with --backend {' or '.join(GPUS)} "
+            "a device that describes this machine's GPU"
         )
     return backend, measure_peaks(threads or device.cpu.cores)
 
@@ -179,16 +210,12 @@ def _table(title: str, rows: Sequence[KernelRow], whole: int, peaks: Peaks, alon
     table.add_column("first", no_wrap=True)
     for row in rows:
         first = row.calls[0]
-        table.add_row(_short(first.symbol), *_cells(row, whole, alone), first.node.scope or "")
+        table.add_row(
+            short_symbol(first.symbol), *_cells(row, whole, alone), first.node.scope or ""
+        )
     if any(ABOVE in column.cells for column in table.columns):
         table.caption = f"{caption}\n{WHY_ABOVE}"
     return table
-
-
-def _short(symbol: str) -> str:
-    """Strip the part that all symbols share, and the hash."""
-    name, mark, _ = symbol.removeprefix("pe_").rpartition("__")
-    return name if mark else symbol.removeprefix("pe_").rpartition("_")[0]
 
 
 def _cells(row: KernelRow, whole: int, alone: bool) -> Iterator[str]:

@@ -8,6 +8,7 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -29,8 +30,10 @@ from pockengine.errors import RuntimeFailure
 RATE = 1e-3
 """Learning rate of the profiled steps: small, so that the data stay typical."""
 
-PROFILED = "#define PE_PROFILE 1\n"
+TIMED = "#define PE_PROFILE 1\n"
 """Head of program.c, which then includes pe_profile.h."""
+MARKED = TIMED + "#define PE_PROFILE_MARKS 1\n"
+"""Head of program.c if each kernel is a region for an emulator's plugin."""
 
 WEIGHTS, DATA = "weights", "data"
 """The files of a profiled training."""
@@ -66,6 +69,47 @@ class KernelTime:
     nbytes: int
 
 
+@dataclass(frozen=True)
+class ProfiledStep:
+    """A program built for profiling, its files, and its arguments, which name the files."""
+
+    runner: Path
+    files: Mapping[str, Path]
+    arguments: Sequence[str]
+
+    @property
+    def command(self) -> list[str]:
+        """The command that runs it on the machine with the files."""
+        return [str(self.runner), *(each.format_map(self.files) for each in self.arguments)]
+
+
+@contextmanager
+def profiled_step(
+    program: Program,
+    backend: Backend,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    threads: int = 1,
+    steps: int = 20,
+    head: str = TIMED,
+    progress: Progress | None = None,
+) -> Iterator[ProfiledStep]:
+    """Build a program whose step is profiled on one repeated batch, in a folder of its own.
+
+    CapacityError if it does not fit the device.
+    """
+    check_capacity(program, backend.target())
+    with tempfile.TemporaryDirectory(prefix="pockengine-profile-") as place:
+        folder = Path(place)
+        runner = _build(program, backend, folder, head=head, progress=progress)
+        files = {name: folder / name for name in (WEIGHTS, DATA)}
+        write_weights(lay_out(program).in_file, files[WEIGHTS])
+        save_file({key: np.atleast_1d(array) for key, array in inputs.items()}, files[DATA])
+        arguments = ["train", "--weights", f"{{{WEIGHTS}}}", "--data", f"{{{DATA}}}"]
+        arguments += ["--steps", str(steps), "--lr", str(RATE), "--threads", str(threads)]
+        yield ProfiledStep(runner, files, arguments)
+
+
 def profile_step(
     program: Program,
     backend: Timed,
@@ -80,40 +124,38 @@ def profile_step(
 
     By default (`run=None`) on this machine; RuntimeFailure if the program fails.
     """
-    check_capacity(program, backend.target())
-    with tempfile.TemporaryDirectory(prefix="pockengine-profile-") as place:
-        folder = Path(place)
-        runner = _build(program, backend, folder, progress)
-        files = {name: folder / name for name in (WEIGHTS, DATA)}
-        write_weights(lay_out(program).in_file, files[WEIGHTS])
-        save_file({key: np.atleast_1d(array) for key, array in inputs.items()}, files[DATA])
-        arguments = ["train", "--weights", f"{{{WEIGHTS}}}", "--data", f"{{{DATA}}}"]
-        arguments += ["--steps", str(steps + 1), "--lr", str(RATE), "--threads", str(threads)]
-        printed = (run or _run_here)(runner, files, arguments)
+    with profiled_step(
+        program, backend, inputs, threads=threads, steps=steps + 1, progress=progress
+    ) as built:
+        if run is None:
+            printed = _run_here(built)
+        else:
+            printed = run(built.runner, built.files, built.arguments)
     lines = (json.loads(line) for line in printed.splitlines())
     return list(_times(program, backend, (line for line in lines if "kernel" in line)))
 
 
-def _build(program: Program, backend: Timed, folder: Path, progress: Progress | None) -> Path:
-    """Build a program that prints its kernels' times; return its runner."""
+def _build(
+    program: Program, backend: Backend, folder: Path, head: str, progress: Progress | None
+) -> Path:
+    """Build a program that times or marks its kernels; return its runner."""
     code = folder / "code"
     code.mkdir()
     backend.write(program, code)
     text = (code / "program.c").read_text(encoding="utf-8")
-    (code / "program.c").write_text(PROFILED + text, encoding="utf-8")
+    (code / "program.c").write_text(head + text, encoding="utf-8")
     runner = backend.build(code, folder / "bin", progress).executable
     assert runner is not None
     return runner
 
 
-def _run_here(runner: Path, files: Mapping[str, Path], arguments: Sequence[str]) -> str:
-    command = [str(runner), *(argument.format_map(files) for argument in arguments)]
+def _run_here(built: ProfiledStep) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(built.command, capture_output=True, text=True, check=False)
     except OSError as error:
         raise RuntimeFailure(f"this machine cannot run the profiled program: {error}") from error
     if done.returncode != 0:
-        raise RuntimeFailure(f"profiling {runner.name}: {done.stderr.strip()}")
+        raise RuntimeFailure(f"profiling {built.runner.name}: {done.stderr.strip()}")
     return done.stdout
 
 

@@ -1,5 +1,7 @@
 """`pockengine profile` prints each kernel with its share of the step, and stores records."""
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,9 +30,27 @@ def test_profile_prints_kernels_and_writes_records(tmp_path: Path) -> None:
 
 
 def test_other_machines_are_refused() -> None:
-    result = CliRunner().invoke(cli, ["profile", "cnn-8", "--device", "rpi4"])
+    result = CliRunner().invoke(cli, ["profile", "cnn-8", "--device", "jetson-orin"])
     assert isinstance(result.exception, CompileError)
-    assert "profile times this machine, and not rpi4 by c; name host" in str(result.exception)
+    assert "profile times this machine, and not jetson-orin by c; name" in str(result.exception)
+
+
+@pytest.mark.skipif(shutil.which("qemu-aarch64") is None, reason="apt install qemu-user")
+def test_a_boards_time_is_modelled_kernel_by_kernel() -> None:
+    arguments = ["profile", "cnn-8", "--batch", "2", "--device", "rpi4", "--top", "0"]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    rows = [line.split() for line in result.output.splitlines() if line.startswith("  f32_")]
+    total = re.search(r"([\d.]+) ms and ([\d.]+) M instructions in (\d+) calls of", result.output)
+    assert total is not None
+    assert len(rows) > 5
+    assert sum(int(row[1]) for row in rows) == int(total[3])
+    shares = [float(row[4].rstrip("%")) for row in rows]
+    assert shares == sorted(shares, reverse=True)
+    assert 90 < sum(shares) <= 100.5
+    assert "Modelled for one core of rpi4, not measured" in result.output
+    result = CliRunner().invoke(cli, [*arguments, "--alone"])
+    assert "the time on rpi4 is modelled, for one thread; leave out --alone" in result.output
 
 
 def test_a_gpu_is_profiled_against_its_file(monkeypatch: pytest.MonkeyPatch) -> None:

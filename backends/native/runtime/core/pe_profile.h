@@ -3,6 +3,10 @@
  *
  * A barrier before and after each kernel makes thread 0's clock include the slowest thread. A
  * profiled step is therefore a little slower than the sum of its kernels.
+ *
+ * With PE_PROFILE_MARKS, no clock is read: each kernel begins a marked region of its own
+ * (pe_mark.h), which an emulator's plugin counts and models. The region before the first kernel is
+ * the rest of the step.
  */
 #ifndef PE_PROFILE_H
 #define PE_PROFILE_H
@@ -12,6 +16,22 @@
 #include <time.h>
 
 #include "pe_worker.h"
+
+#ifdef PE_PROFILE_MARKS
+#include "pe_mark.h"
+
+static inline void pe_profile_begin(pe_worker *w) {
+    if (w->index == 0) {
+        PE_MARK_END();
+        PE_MARK_BEGIN();
+    }
+}
+
+static inline void pe_profile_end(pe_worker *w, int kernel) { (void)w, (void)kernel; }
+
+static void pe_profile_report(void) {}
+
+#else
 
 /* The first call is dropped if there are more: its pages and caches are cold. */
 #define PE_PROFILE_SAMPLES 64
@@ -71,4 +91,5 @@ static void pe_profile_report(void) {
     }
 }
 
+#endif /* PE_PROFILE_MARKS */
 #endif
