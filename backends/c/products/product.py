@@ -3,13 +3,19 @@
 Parameters only; gemm.py emits the C.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.products.amx import AmxSpec, choose_amx
 from pockengine.backends.c.products.blocks import BlocksSpec
+from pockengine.backends.c.products.copies import (
+    FEW_ROWS,
+    WIDE_LANES,
+    block_rows,
+    pays_to_copy,
+    pays_to_copy_rows,
+)
 from pockengine.backends.c.products.product_shape import MatmulShape
 from pockengine.backends.c.tile import CoreModel, Tile, machine_of, multiply_cycles, tiles
 from pockengine.backends.native.kernel import align
@@ -29,11 +35,6 @@ INNER_RESULTS, INNER_DEPTH = 40_000, 784
 itself.
 """
 
-FEW_ROWS = 8
-"""Up to this many rows of A, transposing or decoding panels of B costs more than sums along the
-inner dimension, or of a block's codes.
-"""
-
 STREAMED_ROWS, STREAMED_COLUMNS = 8, 256
 """Up to this many rows of A and from this many columns on, a B that exceeds the second-level cache
 is read row by row: 2.0 times as fast as by panels of columns for one row of A on Zen 3, 1.1 to 1.7
@@ -48,27 +49,6 @@ multiplies by an operand in memory.
 
 SMALLEST_PAIRED = 16
 """Minimum rows, columns and steps for which rounding operands to bf16 pays."""
-
-LONG_BLOCK = 384
-"""Minimum rows of a block that hide the transposition of a panel: 4 % of their products."""
-
-WIDE_LANES, LONG_COPY = 8, 4
-"""Minimum vector width and number of row tiles for copying a panel whose rows share too few
-cache sets: 1.2 times as fast with rows of 2,048 floats, which all share one.
-"""
-
-FAR_STEP = 256
-"""Minimum floats between the steps of a transposed A for copying the rows of a tile."""
-
-MANY_VECTORS, COPIED_BLOCK = 32, 512
-"""Minimum vectors of B for copying a tile's rows although each row is contiguous: 1.2 times as
-fast at 256 vectors on Zen 3, 1.05 at 32, no faster at 16; not measured with vectors of 16 lanes.
-The rows of a block are then read in order and need not fit in a second-level cache; the second
-number is their maximum.
-"""
-
-SETS, WAYS, LINE_FLOATS = 64, 8, 16
-"""Geometry of a first-level cache."""
 
 SECOND_LEVEL_FLOATS = 6.5
 """Floats per cycle of a panel that exceeds the first-level cache: 2 x 32 tiles took 1.2 times as
@@ -302,10 +282,10 @@ def plan_product(
             whole = max(whole, again / SECOND_LEVEL_FLOATS)
         for split in splits:
             columns = product.n // (threads if split == "COLUMNS" else 1)
-            rows_copied = split != "INNER" and _pays_to_copy_rows(product, tile, columns)
-            rows = _block_rows(product, tile, depth, device=device, rows_copied=rows_copied)
+            rows_copied = split != "INNER" and pays_to_copy_rows(product, tile, columns)
+            rows = block_rows(product, tile, depth, device=device, rows_copied=rows_copied)
             share = min(rows, -(-product.m // (threads if split == "ROWS" else 1)))
-            copied = _pays_to_copy(product, tile, share, depth)
+            copied = pays_to_copy(product, tile, share, depth=depth, device=device)
             plan = ProductPlan(
                 tile,
                 split,
@@ -320,51 +300,12 @@ def plan_product(
     return picked(pick, f"{_key(product)} {kind}", candidates)
 
 
-def _pays_to_copy(p: MatmulShape, tile: Tile, rows: int, depth: int) -> bool:
-    """Whether copying pays for a panel that exceeds its cache sets and meets enough rows."""
-    return (
-        not p.by_panels
-        and tile.lanes >= WIDE_LANES
-        and _collides(p.b_pitch, tile, depth)
-        and min(rows, p.m) >= LONG_COPY * tile.rows
-    )
-
-
-def _pays_to_copy_rows(p: MatmulShape, tile: Tile, columns: int) -> bool:
-    """Whether copying pays for a tile's rows, spread over too many pages or too few sets, and
-    meeting enough panels.
-    """
-    apart = p.a_row == 1 and p.a_step >= FAR_STEP and columns >= LONG_COPY * tile.columns
-    by_rows = p.a_step == 1 and p.m > FEW_ROWS and columns >= MANY_VECTORS * tile.lanes
-    return tile.lanes >= WIDE_LANES and (apart or by_rows)
-
-
-def _collides(pitch: int, tile: Tile, depth: int) -> bool:
-    """Whether a panel's rows evict each other because they map to few cache sets."""
-    lines = -(-tile.columns // LINE_FLOATS)
-    starts = SETS // math.gcd(pitch // LINE_FLOATS, SETS) if pitch % LINE_FLOATS == 0 else SETS
-    return depth * lines > WAYS * min(SETS, starts * lines)
-
-
 def _key(p: MatmulShape) -> str:
     """Everything that plans depend on."""
     batch = f"{p.batch} of " if p.batch > 1 else ""
     a, b = ("t" if flag else "" for flag in (p.a_row == 1, p.b_transposed))
     stored = f" as {p.stored}" if p.stored else ""
     return f"matmul {batch}{p.m}x{p.k}{a} {p.k}x{p.n}{b}{stored}"
-
-
-def _block_rows(p: MatmulShape, tile: Tile, depth: int, device: Device, rows_copied: bool) -> int:
-    """Rows of A that stay in the second-level cache while all panels of B are processed.
-
-    Each block transposes or decodes the panels of B again, so it must be long.
-    """
-    if p.n <= tile.columns or 4 * p.m * depth <= device.cpu.l2_bytes // 2:
-        return align(p.m, tile.rows)
-    if rows_copied:
-        return align(min(p.m, COPIED_BLOCK), tile.rows)
-    fitting = device.cpu.l2_bytes // 4 // (4 * depth)
-    return align(max(fitting, LONG_BLOCK if p.by_panels else 1), tile.rows)
 
 
 def _cycles(whole: float, p: MatmulShape, plan: ProductPlan) -> float:

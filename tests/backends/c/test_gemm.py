@@ -87,6 +87,30 @@ def test_panels_of_rows_that_share_cache_sets_are_copied(tmp_path: Path) -> None
     check(cases, tmp_path)
 
 
+@pytest.mark.parametrize("isa", ["sse2", "neon"])
+def test_narrow_cores_copy_panels_that_exceed_their_cache(isa: str, tmp_path: Path) -> None:
+    nodes = [
+        matmul(49, 250, 160),
+        with_epilogue(matmul(30, 65, 600), "residual"),  # two blocks of the inner dimension
+        with_epilogue(matmul(50, 97, 196, (True, False)), "gate"),
+    ]
+    cases = [case_of(node, matmul_kernel, isa, seed) for seed, node in enumerate(nodes)]
+    assert all("#define PE_B_COPIED 1\n" in case.kernel.source for case in cases)
+    for node in (matmul(49, 90, 40), matmul(7, 250, 160), matmul(49, 250, 160, (False, True))):
+        assert "#define PE_B_COPIED 0\n" in matmul_kernel(node, device_of(isa)).source
+    (check_on_arm if isa == "neon" else check)(cases, tmp_path)
+
+
+def test_a_block_is_one_tile_if_the_cache_holds_the_second_operand(tmp_path: Path) -> None:
+    device, nodes = device_of("neon"), [matmul(49, 90, 40), matmul(50, 1000, 4, (True, False))]
+    plans = [plan_product(product_of(node), device).plan for node in nodes]
+    assert all(plan.rows == plan.tile.rows for plan in plans)
+    wide = plan_product(product_of(nodes[0]), device_of("avx2")).plan
+    assert wide.rows > wide.tile.rows
+    cases = [case_of(node, matmul_kernel, "neon", seed) for seed, node in enumerate(nodes)]
+    check_on_arm(cases, tmp_path)
+
+
 def test_rows_whose_steps_lie_apart_are_copied(tmp_path: Path) -> None:
     transposed = (True, False)
     nodes = [

@@ -1,0 +1,94 @@
+"""What of a product's operands is copied, and in which blocks, so that it stays in caches."""
+
+import math
+
+from pockengine.backends.c.products.product_shape import MatmulShape
+from pockengine.backends.c.tile import Tile
+from pockengine.backends.native.kernel import align
+from pockengine.devices.schema import Device
+
+FEW_ROWS = 8
+"""Up to this many rows of A, transposing or decoding panels of B costs more than sums along the
+inner dimension, or of a block's codes.
+"""
+
+LONG_BLOCK = 384
+"""Minimum rows of a block that hide the transposition of a panel: 4 % of their products."""
+
+WIDE_LANES, LONG_COPY = 8, 4
+"""Minimum vector width and number of row tiles for copying a panel whose rows share too few
+cache sets: 1.2 times as fast with rows of 2,048 floats, which all share one.
+"""
+
+SHORT_COPY = 2
+"""Minimum number of row tiles for copying a panel to a narrow core, whose first-level cache has few
+ways: the model of a Cortex-A72 gives 1.2 times the speed for the 1x1 convolutions of MobileNetV2,
+with 3 % fewer instructions.
+"""
+
+FAR_STEP = 256
+"""Minimum floats between the steps of a transposed A for copying the rows of a tile."""
+
+MANY_VECTORS, COPIED_BLOCK = 32, 512
+"""Minimum vectors of B for copying a tile's rows although each row is contiguous: 1.2 times as
+fast at 256 vectors on Zen 3, 1.05 at 32, no faster at 16; not measured with vectors of 16 lanes.
+The rows of a block are then read in order and need not fit in a second-level cache; the second
+number is their maximum.
+"""
+
+SETS, WAYS, LINE_FLOATS = 64, 8, 16
+"""Geometry of a first-level cache."""
+
+
+def pays_to_copy(p: MatmulShape, tile: Tile, rows: int, depth: int, device: Device) -> bool:
+    """Whether copying pays for a panel that exceeds its cache sets and meets enough rows."""
+    if p.by_panels:
+        return False
+    if tile.lanes < WIDE_LANES:
+        apart = p.n > tile.columns and not _stays(p, depth, device)
+        return _has_cache(device) and apart and min(rows, p.m) >= SHORT_COPY * tile.rows
+    return _collides(p.b_pitch, tile, depth) and min(rows, p.m) >= LONG_COPY * tile.rows
+
+
+def _has_cache(device: Device) -> bool:
+    """Whether a narrow core has a cache that is worth memory: those with an operating system."""
+    return device.cpu.l1d_bytes > 0 and not device.freestanding
+
+
+def _stays(p: MatmulShape, depth: int, device: Device) -> bool:
+    """Whether all panels of B stay in half of the first-level cache."""
+    return 4 * depth * p.n <= device.cpu.l1d_bytes // 2
+
+
+def pays_to_copy_rows(p: MatmulShape, tile: Tile, columns: int) -> bool:
+    """Whether copying pays for a tile's rows, spread over too many pages or too few sets, and
+    meeting enough panels.
+    """
+    apart = p.a_row == 1 and p.a_step >= FAR_STEP and columns >= LONG_COPY * tile.columns
+    by_rows = p.a_step == 1 and p.m > FEW_ROWS and columns >= MANY_VECTORS * tile.lanes
+    return tile.lanes >= WIDE_LANES and (apart or by_rows)
+
+
+def _collides(pitch: int, tile: Tile, depth: int) -> bool:
+    """Whether a panel's rows evict each other because they map to few cache sets."""
+    lines = -(-tile.columns // LINE_FLOATS)
+    starts = SETS // math.gcd(pitch // LINE_FLOATS, SETS) if pitch % LINE_FLOATS == 0 else SETS
+    return depth * lines > WAYS * min(SETS, starts * lines)
+
+
+def block_rows(p: MatmulShape, tile: Tile, depth: int, device: Device, rows_copied: bool) -> int:
+    """Rows of A that stay in the second-level cache while all panels of B are processed.
+
+    Each block transposes or decodes the panels of B again, so it must be long. If a narrow core's
+    first-level cache holds all of B, a block is one tile: A is read once, and results are written
+    row by row.
+    """
+    narrow = tile.lanes < WIDE_LANES and _has_cache(device) and not p.by_panels
+    if narrow and p.n > tile.columns and _stays(p, depth, device):
+        return tile.rows
+    if p.n <= tile.columns or 4 * p.m * depth <= device.cpu.l2_bytes // 2:
+        return align(p.m, tile.rows)
+    if rows_copied:
+        return align(min(p.m, COPIED_BLOCK), tile.rows)
+    fitting = device.cpu.l2_bytes // 4 // (4 * depth)
+    return align(max(fitting, LONG_BLOCK if p.by_panels else 1), tile.rows)
