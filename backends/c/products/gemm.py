@@ -115,7 +115,7 @@ def _tiled_prelude(opened: Anchored, spec: TiledSpec) -> Text:
         "PE_PARTIAL": int(plan.split == "INNER" or p.k > plan.depth),
         "PE_PART_FLOATS": spec.partial,
         "PE_PANEL_FLOATS": spec.own,
-        "PE_B_COPIED": int(spec.plan.copied),
+        "PE_B_COPIED": plan.copied,
     }
     macros |= _decoding_macros(opened, spec.f32 or p)
     if plan.rows_copied:

@@ -13,7 +13,7 @@ from pockengine.backends.c.products.copies import (
     FEW_ROWS,
     WIDE_LANES,
     block_rows,
-    pays_to_copy,
+    copied_panels,
     pays_to_copy_rows,
 )
 from pockengine.backends.c.products.product_shape import MatmulShape
@@ -63,7 +63,7 @@ TRANSPOSE_CYCLES, COPY_CYCLES = 0.5, 0.75
 class ProductPlan:
     """Plan of a product; a block is `depth` steps and `rows` rows of A.
 
-    With `copied`, panels of B are copied before use; with `rows_copied`, the rows of a block.
+    `copied` panels of B are copied together before use; with `rows_copied`, the rows of a block.
     """
 
     tile: Tile
@@ -71,7 +71,7 @@ class ProductPlan:
     depth: int
     threads: int
     rows: int
-    copied: bool = False
+    copied: int = 0
     rows_copied: bool = False
 
 
@@ -218,8 +218,8 @@ def choose_product(
         f32, product, kind = product, _pairs_of(product), "pairs of bf16"
     candidate = plan_product(product, device, options.pick, kind)
     plan = candidate.plan
-    by_panels = product.by_panels or plan.copied
-    panel = align(plan.depth * plan.tile.columns, 16) if by_panels else 0
+    panels = max(plan.copied, int(product.by_panels))
+    panel = align(plan.depth * plan.tile.columns * panels, 16)
     rows = align(min(plan.rows, align(product.m, plan.tile.rows)) * plan.depth, 16)
     copied = rows if plan.rows_copied else 0
     spec = TiledSpec(
@@ -285,7 +285,7 @@ def plan_product(
             rows_copied = split != "INNER" and pays_to_copy_rows(product, tile, columns)
             rows = block_rows(product, tile, depth, device=device, rows_copied=rows_copied)
             share = min(rows, -(-product.m // (threads if split == "ROWS" else 1)))
-            copied = pays_to_copy(product, tile, share, depth=depth, device=device)
+            copied = copied_panels(product, tile, share, depth=depth, device=device)
             plan = ProductPlan(
                 tile,
                 split,

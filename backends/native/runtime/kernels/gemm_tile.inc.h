@@ -16,13 +16,16 @@
  *   PE_B_PITCH         stride of B between steps
  *   PE_B_TRANSPOSED    1: B is N x K, and each panel is transposed into scratch before its use
  *   PE_B_BITS          bits of B's codes, of which each panel is decoded into scratch before its
- * use (gemm_decode_panel.inc.h). Default 0: B is f32 PE_B_COPIED        1: each panel is copied to
- * contiguous scratch, because its rows in B map to the same cache sets. Default 0 PE_A_COPIED 1:
- * the rows of each tile are copied into scratch, step by step, before a block, because in A they
- * map to few cache sets. Default 0 PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)  the
- * epilogue and the pointers it needs PE_STORE_PAIRS     1: PE_FN(store_pair)(...) is an epilogue of
- * 8 lanes. Default 0 PE_AHEAD           1: PE_FN(ahead)(io, row, column) prefetches what the
- * epilogue reads there. Default 0 PE_OUTPUT_ROW(row) row of the result for a row of the block
+ *                      use (gemm_decode_panel.inc.h). Default 0: B is f32
+ *   PE_B_COPIED        panels that are copied to contiguous scratch together, before their use,
+ *                      because their rows in B map to the same cache sets. Default 0: none
+ *   PE_A_COPIED        1: the rows of each tile are copied into scratch, step by step, before a
+ *                      block, because in A they map to few cache sets. Default 0
+ *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)  the epilogue and the pointers it needs
+ *   PE_STORE_PAIRS     1: PE_FN(store_pair)(...) is an epilogue of 8 lanes. Default 0
+ *   PE_AHEAD           1: PE_FN(ahead)(io, row, column) prefetches what the epilogue reads there.
+ *                      Default 0
+ *   PE_OUTPUT_ROW(row) row of the result for a row of the block
  *   PE_PARTIAL         1: sums may be unfinished at the end of a block
  *   PE_PARTIAL_PITCH   row length of `partial`
  *   PE_PAIRS           1: A and B are matrices of pairs (pe_bf16.h); lanes are 8 or 16. Default 0
@@ -89,7 +92,7 @@ typedef struct PE_FN(block_args) {
     ptrdiff_t step; /* the block's first, for which B has no address */
 #endif
     float *partial; /* unfinished sums, indexed by output row and by column */
-    float *panel;   /* scratch of depth x PE_NR for a panel of B */
+    float *panel;   /* scratch of depth x PE_NR for each panel of B that is copied */
     float *rows;    /* PE_A_COPIED: scratch for depth x all rows of the block, tile by tile */
     ptrdiff_t row;  /* output row of row 0 */
     int column;     /* output column of column 0 */
@@ -248,6 +251,38 @@ PE_INLINE void PE_FN(fetch_next)(const PE_FN(block_args) * t, const int panel, c
 }
 #endif
 
+#if PE_B_COPIED
+/* Copies row k of a panel. */
+PE_INLINE void PE_FN(copy_row)(float *to, const float *from, const int vectors, const int lanes) {
+    pe_vf row[PE_NV];
+    PE_FN(load_b)(row, from, vectors, lanes);
+    PE_UNROLL
+    for (int j = 0; j < vectors; j++) {
+        pe_store(to + j * PE_VL, row[j]);
+    }
+}
+
+/* Copies up to PE_B_COPIED panels, row by row: their rows are next to each other in memory. */
+PE_INLINE void PE_FN(copy_panels)(const PE_FN(block_args) * t, const int panel) {
+    const int left = t->panel_end - panel, count = left < PE_B_COPIED ? left : PE_B_COPIED;
+    const int partial = PE_TAIL_COLUMNS && panel + count == PE_PANELS;
+    for (int k = 0; k < t->depth; k++) {
+        const float *from = t->b + panel * PE_NR + k * (ptrdiff_t)PE_B_PITCH;
+        float *to = t->panel + k * PE_NR;
+        for (int p = 0; p < count - partial; p++) {
+            PE_FN(copy_row)(to, from, PE_NV, PE_VL);
+            from += PE_NR;
+            to += t->depth * (ptrdiff_t)PE_NR;
+        }
+#if PE_TAIL_COLUMNS
+        if (partial) {
+            PE_FN(copy_row)(to, from, PE_TAIL_VECTORS, PE_TAIL_LANES);
+        }
+#endif
+    }
+}
+#endif
+
 /* One panel of columns against all rows of the block. */
 PE_INLINE void PE_FN(panel)(const PE_FN(block_args) * t, const int panel, const int vectors,
                             const int lanes) {
@@ -261,15 +296,11 @@ PE_INLINE void PE_FN(panel)(const PE_FN(block_args) * t, const int panel, const 
                  t->depth, PE_VL >= 8 ? 8 : 4);
     const float *b = t->panel;
 #elif PE_B_COPIED
-    for (int k = 0; k < t->depth; k++) {
-        pe_vf row[PE_NV];
-        PE_FN(load_b)(row, t->b + column + k * (ptrdiff_t)PE_B_PITCH, vectors, lanes);
-        PE_UNROLL
-        for (int j = 0; j < vectors; j++) {
-            pe_store(t->panel + k * PE_NR + j * PE_VL, row[j]);
-        }
+    const int place = (panel - t->panel_begin) % PE_B_COPIED;
+    if (place == 0) {
+        PE_FN(copy_panels)(t, panel);
     }
-    const float *b = t->panel;
+    const float *b = t->panel + place * (ptrdiff_t)t->depth * PE_NR;
 #else
     const float *b = t->b + column;
 #endif
