@@ -11,6 +11,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from pockengine.compiler.ir.contents import Contents, Lazy
+from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import numbers_of
 from pockengine.compiler.ir.types import F32, TensorType
 
@@ -55,6 +56,9 @@ def stacked(weights: Mapping[str, Contents]) -> dict[str, Contents]:
 def _stack(experts: Sequence[Sequence[Contents]], name: str) -> Contents:
     rows = sum(part.type.shape[0] for part in experts[0])
     type_ = TensorType(F32, (len(experts), rows, experts[0][0].type.shape[1]))
+    grids = [[part for part in parts if isinstance(part, Grid)] for parts in experts]
+    if all(len(row) == len(parts) for row, parts in zip(grids, experts, strict=True)):
+        return _stack_grids(type_, grids)
 
     def load() -> np.ndarray:
         whole = np.empty(type_.shape, np.float32)
@@ -63,6 +67,24 @@ def _stack(experts: Sequence[Sequence[Contents]], name: str) -> Contents:
         return whole
 
     return Lazy(type_, load, name)
+
+
+def _stack_grids(type_: TensorType, experts: Sequence[Sequence[Grid]]) -> Grid:
+    """Return the experts' codes with their scales, which lie along the inputs."""
+
+    def load() -> tuple[np.ndarray, np.ndarray]:
+        pairs = [[part.load() for part in parts] for parts in experts]
+        codes, scales = (
+            np.stack([np.concatenate([pair[place] for pair in row]) for row in pairs])
+            for place in (0, 1)
+        )
+        return codes, scales
+
+    first = experts[0][0]
+    bits = {part.bits for parts in experts for part in parts}
+    known = [one for one in bits if one is not None]
+    most = max(known) if len(known) == len(bits) else None
+    return Grid(type_, first.axis + 1, load, most, exact=first.exact)
 
 
 def separate(new: Mapping[str, Contents], weights: Mapping[str, Contents]) -> dict[str, Contents]:

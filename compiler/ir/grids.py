@@ -7,6 +7,7 @@ import numpy as np
 
 from pockengine.compiler.ir.blocks import BLOCK, Blocks
 from pockengine.compiler.ir.contents import Contents
+from pockengine.compiler.ir.scalars import DType
 from pockengine.compiler.ir.types import TensorType
 
 
@@ -15,13 +16,15 @@ class Grid(Contents):
     """f32 numbers `code x scale`; equally many neighbours along `axis` share a scale.
 
     `load` returns integer codes in the tensor's shape, and f32 scales. `bits` is the size of blocks
-    that hold the same numbers, 4 or 8; None if neither does.
+    that hold the same numbers, 4 or 8; None if neither does. `exact` is a float type of 16 bits
+    that represents the numbers, if one does for any codes and scales.
     """
 
     type: TensorType
     axis: int
     load: Callable[[], tuple[np.ndarray, np.ndarray]]
     bits: int | None
+    exact: DType | None = None
 
     def read(self) -> np.ndarray:
         """Return the decoded numbers."""
@@ -37,7 +40,8 @@ class Grid(Contents):
             codes, scales = self.load()
             return codes.transpose(order), scales.transpose(order)
 
-        return Grid(self.type.transposed(order), order.index(self.axis), load, self.bits)
+        axis = order.index(self.axis)
+        return replace(self, type=self.type.transposed(order), axis=axis, load=load)
 
     def reordered(self, change: Callable[[np.ndarray], np.ndarray]) -> "Grid":
         """Return the numbers after a change of the order along other axes than that of scales."""

@@ -21,11 +21,12 @@ STORAGES = {"bf16": "bf16", "f16": "f16", "int8": "i8", "int4": "u8"}
 
 
 class Net(nn.Module):
-    """An embedding table, two layers, and a head."""
+    """An embedding table, a mixture of experts, two layers, and a head."""
 
     def __init__(self) -> None:
         super().__init__()
         self.table = nn.Embedding(160, 64)
+        self.experts = nn.Parameter(torch.randn(3, 64, 64) / 8)
         self.up = nn.Linear(64, 96)
         self.down = nn.Linear(96, 64)
         self.norm = nn.LayerNorm(64)
@@ -33,6 +34,7 @@ class Net(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         x = self.table(ids)
+        x = x + (x[..., None, :] @ self.experts[ids % 3])[..., 0, :]
         x = x + self.down(nn.functional.gelu(self.up(x)))
         return self.head(self.norm(x).mean(1))
 
@@ -74,7 +76,7 @@ def by_torch(net: Net) -> list[float]:
     return losses
 
 
-FROZEN = ("table.weight", "up.weight", "down.weight")
+FROZEN = ("table.weight", "experts", "up.weight", "down.weight")
 
 
 @pytest.mark.parametrize("storage", STORAGES)
@@ -175,7 +177,7 @@ def test_the_artifact_has_the_size_of_its_storage() -> None:
     made = {storage: compiled_with(storage) for storage in ("f32", "int4")}
     sizes = {name: each.artifact.weights.stat().st_size for name, each in made.items()}
     stored = 4 * (96 + 64 + 2 * 64 + 64 * 5)  # f32: these train
-    small = 160 * 64 + 2 * 64 * 96
+    small = 160 * 64 + 3 * 64 * 64 + 2 * 64 * 96
     assert sizes["f32"] - sizes["int4"] > 0.95 * small * (4 - 0.5625)
     assert sizes["int4"] < 1.2 * (small * 0.5625 + stored) + 2000
 

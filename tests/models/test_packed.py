@@ -19,6 +19,7 @@ from pockengine.compiler.ir.scalars import DType, converted, numbers_of
 from pockengine.compiler.storage import Storage
 from pockengine.errors import ImportModelError
 from pockengine.models.causal_lm import open_causal_lm
+from pockengine.models.experts import stacked
 from pockengine.models.packed import remark, unpacked
 from pockengine.tests.models.gptq_folder import quantize_folder
 from pockengine.tests.models.lora_steps import of_peft, ours
@@ -86,6 +87,18 @@ def test_blocks_have_the_same_values(name: str) -> None:
             if stored is not None:
                 np.testing.assert_array_equal(blocks.decode(*stored), grid.read())
     assert weight.in_blocks(Blocks(8, 0)) is None  # the other axis
+
+
+def test_experts_of_quantized_layers_stay_on_their_grid() -> None:
+    weight, expected = layer("gptq_symmetric")
+    parts = [f"mlp.experts.{expert}.{part}_proj" for expert in (0, 1) for part in ("gate", "up")]
+    whole = stacked({f"{part}.weight": weight for part in parts})["mlp.experts.gate_up_proj"]
+    assert isinstance(whole, Grid)
+    assert whole.bits == 4
+    np.testing.assert_array_equal(whole.read(), np.tile(expected, (2, 2, 1)))
+    stored = whole.in_blocks(Blocks(4, 2))
+    assert stored is not None
+    np.testing.assert_array_equal(Blocks(4, 2).decode(*stored), whole.read())
 
 
 @pytest.mark.parametrize("scheme", ["lora", "dora"])

@@ -1,6 +1,6 @@
 """Store frozen weights in fewer bits, and decode them at each reader.
 
-Frozen weights of linear layers and embeddings become bf16, f16, or integers in blocks
+Frozen weights of linear layers, embeddings and experts become bf16, f16, or integers in blocks
 (`ir/blocks.py`) before differentiation: passes, planner and gradients see params of another type
 and decoding nodes. Adapters beside such weights train in f32, as in QLoRA (Dettmers et al.,
 NeurIPS'23).
@@ -130,7 +130,7 @@ def weights_of(forward: Graph, names: Set[str]) -> Set[str]:
 
 
 def _is_weight(param: Param, readers: Sequence[Node]) -> bool:
-    """Whether its only users are linear layers and look-ups of rows."""
+    """Whether its only users are linear layers and look-ups of rows or experts."""
     value = param.value
     large = value.dtype is F32 and value.type.size >= SMALLEST and param.quantization is None
     return (
@@ -143,23 +143,27 @@ def _is_layer(node: Node, weight: Value) -> bool:
 
 
 def _is_rows(node: Node, weight: Value) -> bool:
-    return node.op == "take" and node.attrs["axis"] == 0 and len(weight.shape) == 2
+    """Whether it gathers rows of an embedding, or the experts of each token."""
+    return node.op == "take" and node.attrs["axis"] == 0 and len(weight.shape) >= 2
 
 
 def _form(param: Param, readers: Sequence[Node], storage: str) -> DType | Blocks | None:
     """Return the type or block format of a weight; None if neither axis divides into blocks.
 
-    Blocks lie along the axis that a product sums over, as in GGUF, if possible.
+    Blocks lie along the axis of a file's scales, or else along the axis that a product sums over,
+    as in GGUF, if possible.
     """
     if storage in FLOATS:
         return FLOATS[storage]
     rank = len(param.value.shape)
-    summed = rank - 2
-    if any(_is_rows(node, param.value) or node.attrs["transpose_b"] for node in readers):
+    summed, rows = rank - 2, any(_is_rows(node, param.value) for node in readers)
+    if rows or any(node.attrs["transpose_b"] for node in readers):
         summed = rank - 1
-    axes = [summed]
-    if not any(_is_rows(node, param.value) for node in readers):
+    axes = [param.contents.axis] if isinstance(param.contents, Grid) else []
+    axes.append(summed)
+    if not rows or rank > 2:
         axes.append(rank - 1 if summed == rank - 2 else rank - 2)
+    axes = [axis for axis in axes if axis or not rows]
     choices = (Blocks(BITS[storage], axis) for axis in axes)
     return next((blocks for blocks in choices if blocks.fits(param.value.shape)), None)
 
