@@ -58,7 +58,7 @@ class GgufFile:
         """Return a tensor as f32, decoded from the mapped file at each read."""
         entry, form = self.entries[name], self.form(name)
         type_ = TensorType(F32, entry.shape)
-        if form.scale is not None:
+        if form.scales is not None:
             return Grid(type_, len(entry.shape) - 1, partial(self._codes, name), form.bits)
 
         def load() -> np.ndarray:

@@ -1,12 +1,12 @@
 """Tensor types of GGUF files: plain numbers, and blocks that share scales.
 
-F32, F16, BF16, Q8_0 and Q4_0 are decoded here, as frozen weights use these formats. The package
-`gguf` decodes all others (K-quants, Q5, IQ, ternary) if it is installed.
+F32, F16, BF16, Q8_0 and Q4_0 are decoded here, as frozen weights use these formats, and MXFP4. The
+package `gguf` decodes all others (K-quants, Q5, IQ, ternary) if it is installed.
 """
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 import numpy as np
@@ -16,14 +16,16 @@ from pockengine.compiler.ir.scalars import DType, converted
 from pockengine.compiler.ir.types import F32
 from pockengine.errors import ImportModelError
 from pockengine.extras import missing
+from pockengine.models.mxfp4 import E2M1, NBYTES, halved_scales
 
 
 @dataclass(frozen=True)
 class BlockFormat:
     """A tensor type: a block of `group` numbers takes `nbytes` bytes.
 
-    `encode` is None for read-only types. If numbers are whole multiples of the block's f16 scale,
-    `scale` is its byte, and `bits` the size of codes: 4 or 8.
+    `encode` is None for read-only types. If numbers are whole multiples of the block's scale,
+    `scales` returns scales [blocks, 1] of blocks [blocks, nbytes], and `bits` is the size of codes:
+    4 or 8.
     """
 
     name: str
@@ -32,18 +34,27 @@ class BlockFormat:
     nbytes: int
     decode: Callable[[np.ndarray], np.ndarray]
     encode: Callable[[np.ndarray], np.ndarray] | None
-    scale: int | None = None
+    scales: Callable[[np.ndarray], np.ndarray] | None = None
     bits: int | None = None
 
     def codes(self, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return i8 codes [blocks, group] and f32 scales [blocks] of a type that has a scale."""
-        assert self.scale is not None
-        blocks = data.reshape(-1, self.nbytes)[:, self.scale : self.scale + DType.F16.itemsize]
-        scales = np.ascontiguousarray(blocks).view(np.float16).astype(np.float32)
+        assert self.scales is not None
+        scales = self.scales(data.reshape(-1, self.nbytes))
         numbers = self.decode(data).reshape(-1, self.group)
         codes = np.divide(numbers, scales, out=np.zeros_like(numbers), where=scales != 0)
         with np.errstate(invalid="ignore"):
             return np.rint(codes).astype(np.int8), scales[:, 0]
+
+
+def _f16_at(first: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that reads f16 scales from this byte of each block."""
+
+    def scales(blocks: np.ndarray) -> np.ndarray:
+        halves = np.ascontiguousarray(blocks[:, first : first + DType.F16.itemsize])
+        return halves.view(np.float16).astype(np.float32)
+
+    return scales
 
 
 def _plain(name: str, number: int, dtype: DType) -> BlockFormat:
@@ -71,9 +82,20 @@ def _blocked(name: str, number: int, bits: int) -> BlockFormat:
         return np.concatenate(parts, axis=1).reshape(-1)
 
     nbytes = scale + BLOCK * bits // 8
-    return BlockFormat(
-        name, number, BLOCK, nbytes=nbytes, decode=decode, encode=encode, scale=0, bits=bits
-    )
+    form = BlockFormat(name, number, BLOCK, nbytes=nbytes, decode=decode, encode=encode)
+    return replace(form, scales=_f16_at(0), bits=bits)
+
+
+def _mxfp4(blocks: np.ndarray) -> np.ndarray:
+    """Decode a byte E8M0 and 16 bytes of codes: 16 in the low halves, then 16 in the high ones."""
+    blocks = blocks.reshape(-1, 1 + NBYTES)
+    pairs = blocks[:, 1:]
+    codes = E2M1[np.concatenate([pairs & 15, pairs >> 4], axis=1)]
+    return (codes * _mxfp4_scales(blocks)).reshape(-1)
+
+
+def _mxfp4_scales(blocks: np.ndarray) -> np.ndarray:
+    return halved_scales(blocks[:, :1])
 
 
 FORMS = {
@@ -84,6 +106,16 @@ FORMS = {
         _blocked("Q4_0", 2, 4),
         _blocked("Q8_0", 8, 8),
         _plain("BF16", 30, DType.BF16),
+        BlockFormat(
+            "MXFP4",
+            39,
+            BLOCK,
+            nbytes=1 + NBYTES,
+            decode=_mxfp4,
+            encode=None,
+            scales=_mxfp4_scales,
+            bits=8,
+        ),
     )
 }
 
@@ -139,7 +171,8 @@ def _packaged(number: int) -> BlockFormat | None:
     def decode(data: np.ndarray) -> np.ndarray:
         return np.asarray(gguf.quants.dequantize(data, kind), np.float32).reshape(-1)
 
-    scale, bits = SCALED.get(kind.name, (None, None))
-    return BlockFormat(
-        kind.name, number, group, nbytes=nbytes, decode=decode, encode=None, scale=scale, bits=bits
-    )
+    form = BlockFormat(kind.name, number, group, nbytes=nbytes, decode=decode, encode=None)
+    if kind.name not in SCALED:
+        return form
+    scale, bits = SCALED[kind.name]
+    return replace(form, scales=_f16_at(scale), bits=bits)

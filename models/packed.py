@@ -17,6 +17,7 @@ from pockengine.compiler.ir.contents import Contents
 from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import DType
 from pockengine.errors import GraphError, ImportModelError
+from pockengine.models.mxfp4 import mxfp4
 from pockengine.models.packed_forms import Parts, awq, bitsandbytes, gptq, torchao
 
 Shards = Mapping[str, Mapping[str, Contents]]
@@ -27,12 +28,16 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class PackedFormat:
-    """A published format. `mark` is the end of the name of one tensor of each layer."""
+    """A published format. `mark` is the end of the name of one tensor of each layer.
+
+    `weight` is the end of the name of the decoded weight.
+    """
 
     name: str
     mark: str
     parts: tuple[str, ...]
     decode: Callable[[Parts, Settings], Contents]
+    weight: str = ".weight"
 
 
 _WORDS = ("qweight", "qzeros", "scales", "g_idx")
@@ -56,6 +61,7 @@ FORMATS: Mapping[str, PackedFormat] = {
         tuple(f"._weight_{part}" for part in ("qdata", "scale", "zero_point")),
         torchao,
     ),
+    "mxfp4": PackedFormat("MXFP4", "_blocks", ("_blocks", "_scales"), mxfp4, weight=""),
 }
 """By `quant_method` of config.json."""
 TORCHAO_KIND = "IntxUnpackedToInt8Tensor"
@@ -99,7 +105,7 @@ def unpacked(folder: Path, shards: Shards, config: Any) -> Shards:
                 names = {part: f"{layer}{part}" for part in form.parts}
                 parts = {_key(part): by_name[one] for part, one in names.items() if one in by_name}
                 weight = _decoded(f"{folder}: {layer}", form, parts, special)
-                found[file][f"{layer}.weight"] = weight
+                found[file][f"{layer}{form.weight}"] = weight
     return found
 
 
@@ -114,7 +120,7 @@ def _decoded(where: str, form: PackedFormat, parts: Parts, settings: Settings) -
 
 
 def _key(part: str) -> str:
-    return part.removeprefix("._weight_").rpartition(".")[2]
+    return part.removeprefix("._weight_").rpartition(".")[2].removeprefix("_")
 
 
 def _torchao_kinds(folder: Path, shards: Shards) -> dict[str, Settings]:
@@ -152,10 +158,11 @@ def remark(shards: Shards, config: Any) -> str | None:
 
 def _storage(tensors: Sequence[Contents]) -> str | None:
     """Return the smallest storage that represents all quantized weights exactly."""
-    bits = {tensor.bits for tensor in tensors if isinstance(tensor, Grid)}
-    if bits:
-        known = [one for one in bits if one is not None]
-        return f"int{max(known)}" if len(known) == len(bits) else None
-    dtypes = {tensor.type.dtype for tensor in tensors if len(tensor.type.shape) == 2}
-    dtype = next(iter(dtypes))
-    return dtype.value if len(dtypes) == 1 and dtype in (DType.BF16, DType.F16) else None
+    grids = [tensor for tensor in tensors if isinstance(tensor, Grid)]
+    known = [grid.bits for grid in grids if grid.bits is not None]
+    if grids and len(known) == len(grids):
+        return f"int{max(known)}"
+    matrices = [tensor for tensor in tensors if len(tensor.type.shape) >= 2]
+    dtypes = {one.exact if isinstance(one, Grid) else one.type.dtype for one in matrices}
+    exact = dtypes & {DType.BF16, DType.F16} if len(dtypes) == 1 else set()
+    return next((dtype.value for dtype in exact if dtype is not None), None)

@@ -121,8 +121,8 @@ def _in_framework_order(graph: Graph, name: str, array: np.ndarray) -> np.ndarra
 
 def _typed(new: Contents | None, old: Contents) -> Contents:
     """Convert new numbers to the old type; return the old ones if there are no new ones."""
-    if isinstance(old, Grid):  # quantized: f16 numbers, as its package decodes them
-        old = Converted(old, TensorType(DType.F16, old.type.shape))
+    if isinstance(old, Grid):  # quantized: numbers of 16 bits, as its package decodes them
+        old = Converted(old, TensorType(old.exact or DType.F16, old.type.shape))
     if new is None:
         return old
     dtype: DType = old.type.dtype

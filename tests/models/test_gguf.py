@@ -75,7 +75,7 @@ PACKAGED = {
     **{10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K"},
     **{20: "IQ4_NL", 23: "IQ4_XS", 34: "TQ1_0", 35: "TQ2_0"},
 }
-STORED_BITS = {"Q4_0": 4, "Q5_0": 8, "Q8_0": 8, "IQ4_NL": 8, "TQ1_0": 4, "TQ2_0": 4}
+STORED_BITS = {"Q4_0": 4, "Q5_0": 8, "Q8_0": 8, "IQ4_NL": 8, "TQ1_0": 4, "TQ2_0": 4, "MXFP4": 8}
 """Bits of the blocks that represent a type exactly."""
 
 
@@ -87,6 +87,8 @@ def packaged(path: Path) -> Path:
         group, nbytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(number)]
         shape = (3, 2 * group)
         blocks = rng.integers(0, 32, (6, nbytes), np.uint8)
+        if name == "MXFP4":  # halved scales that f16 has
+            blocks[:, 0] += 104
         tensors[name] = (number, shape, blocks.tobytes())
     return written(path, tensors)
 
@@ -100,6 +102,23 @@ def test_types_of_the_package_are_decoded_as_by_ggml(tmp_path: Path) -> None:
         actual = file.contents(tensor.name).read()
         assert actual.any()
         np.testing.assert_array_equal(actual, expected.reshape(actual.shape))
+
+
+def test_mxfp4_is_decoded_as_by_ggml_for_every_scale_and_code(tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    pairs = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    blocks = np.empty((253, 16, 17), np.uint8)  # larger scales overflow f32, and 255 is NaN
+    blocks[..., 0], blocks[..., 1:] = np.arange(253, dtype=np.uint8)[:, None], pairs
+    path = written(tmp_path / "a.gguf", {"all": (39, (253, 512), blocks.tobytes())})
+    expected = gguf.quants.dequantize(blocks.reshape(-1), gguf.GGMLQuantizationType.MXFP4)
+    file = read_gguf(path)
+    actual = file.contents("all").read()
+    np.testing.assert_array_equal(actual.reshape(-1), expected.reshape(-1))
+    np.testing.assert_array_equal(file.form("all").decode(file.data("all")), expected.reshape(-1))
+    assert np.isfinite(actual).all()
+    one = bytes([255, 2] + [0] * 15)
+    written(path, {"one": (39, (32,), one)})
+    assert np.isnan(read_gguf(path).contents("one").read()).all()
 
 
 def test_blocks_represent_types_with_one_scale_exactly(tmp_path: Path) -> None:
