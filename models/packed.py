@@ -18,7 +18,15 @@ from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import DType
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.models.mxfp4 import mxfp4
-from pockengine.models.packed_forms import Parts, awq, bitsandbytes, gptq, torchao
+from pockengine.models.packed_forms import (
+    COMPRESSED,
+    Parts,
+    awq,
+    bitsandbytes,
+    compressed,
+    gptq,
+    torchao,
+)
 
 Shards = Mapping[str, Mapping[str, Contents]]
 """Tensors of each file."""
@@ -42,6 +50,7 @@ class PackedFormat:
 
 _WORDS = ("qweight", "qzeros", "scales", "g_idx")
 _STATE = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
+_COMPRESSED = ("packed", "scale", "zero_point", "shape", "g_idx")
 FORMATS: Mapping[str, PackedFormat] = {
     "gptq": PackedFormat("GPTQ", ".qweight", tuple(f".{part}" for part in _WORDS), gptq),
     "awq": PackedFormat("AWQ", ".qweight", tuple(f".{part}" for part in _WORDS[:3]), awq),
@@ -61,6 +70,12 @@ FORMATS: Mapping[str, PackedFormat] = {
         tuple(f"._weight_{part}" for part in ("qdata", "scale", "zero_point")),
         torchao,
     ),
+    "compressed-tensors": PackedFormat(
+        "compressed-tensors",
+        ".weight_scale",
+        (".weight", *(f".weight_{part}" for part in _COMPRESSED), ".input_scale"),
+        compressed,
+    ),
     "mxfp4": PackedFormat("MXFP4", "_blocks", ("_blocks", "_scales"), mxfp4, weight=""),
 }
 """By `quant_method` of config.json."""
@@ -77,6 +92,27 @@ def method_of(config: Any) -> Settings | None:
     return settings
 
 
+def format_of(folder: Path, settings: Settings) -> PackedFormat:
+    """Return the format of a folder; ImportModelError names an unsupported one."""
+    method = settings.get("quant_method")
+    form = FORMATS.get(str(method))
+    if form is None:
+        raise ImportModelError(
+            f"{folder} is quantized by {method!r}; {', '.join(FORMATS)} are read: give one of "
+            "these, or a folder that is not quantized"
+        )
+    if form.decode is compressed:
+        sparsity = settings.get("sparsity_config") or {}
+        kinds = settings.get("format"), sparsity.get("format", "dense")
+        if kinds[0] not in COMPRESSED or kinds[1] != "dense":
+            raise ImportModelError(
+                f"{folder} has weights of {method} in the format {kinds[0]} ({kinds[1]}); "
+                f"{', '.join(COMPRESSED)} (dense) are read: give one of these, or a folder that "
+                "is not quantized"
+            )
+    return form
+
+
 def unpacked(folder: Path, shards: Shards, config: Any) -> Shards:
     """Return the shards with one weight for the tensors of each quantized layer.
 
@@ -85,12 +121,7 @@ def unpacked(folder: Path, shards: Shards, config: Any) -> Shards:
     settings = method_of(config)
     if settings is None:
         return shards
-    form = FORMATS.get(str(settings.get("quant_method")))
-    if form is None:
-        raise ImportModelError(
-            f"{folder} is quantized by {settings.get('quant_method')!r}; {', '.join(FORMATS)} are "
-            "read: give one of these, or a folder that is not quantized"
-        )
+    form = format_of(folder, settings)
     by_name = {name: tensor for tensors in shards.values() for name, tensor in tensors.items()}
     layers = {name.removesuffix(form.mark) for name in by_name if name.endswith(form.mark)}
     dropped = {f"{layer}{part}" for layer in layers for part in form.parts}

@@ -1,7 +1,8 @@
-"""Formulas of quantized weights as published in safetensors: GPTQ, AWQ, bitsandbytes, torchao.
+"""Formulas of quantized weights as published in safetensors, by the package that writes them.
 
 GPTQ: AutoGPTQ's QuantLinear. AWQ: AutoAWQ's `packing_utils`, version "gemm". NF4 and FP4:
-bitsandbytes' `QuantState`. torchao: `IntxUnpackedToInt8Tensor`.
+bitsandbytes' `QuantState`. torchao: `IntxUnpackedToInt8Tensor`. compressed-tensors (llm-compressor,
+vLLM): formats "pack-quantized" and "int-quantized".
 """
 
 import json
@@ -10,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from pockengine.compiler.ir.blocks import BLOCK
 from pockengine.compiler.ir.contents import Contents, Lazy
 from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import DType, converted
-from pockengine.compiler.ir.types import F32, TensorType
+from pockengine.compiler.ir.types import F32, Shape, TensorType
 
 WORD = 32
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
@@ -103,14 +105,114 @@ def torchao(parts: Parts, settings: Mapping[str, Any]) -> Contents:
     if zeros.type != TensorType(DType.I8, (rows, groups)) or shape[1] % groups:
         raise ValueError(f"its codes are {codes.type}, with zero points {zeros.type}")
     half = 1 << int(str(settings["target_dtype"]).removeprefix("int")) - 1
+    return _signed(shape, codes.read, (scales, zeros.read()), half)
 
-    def centred() -> np.ndarray:
-        each = np.repeat(zeros.read().astype(np.int16), shape[1] // groups, 1)
-        return codes.read().astype(np.int16) - each
 
-    type_, numbers = TensorType(F32, shape), zeros.read()
-    bits = _bits(-half - numbers.astype(np.int16), half - 1 - numbers.astype(np.int16))
-    return Grid(type_, 1, lambda: (centred(), _f32(scales)), bits)
+COMPRESSED = ("pack-quantized", "int-quantized", "naive-quantized", "mixed-precision")
+"""Formats of compressed-tensors that may have integer weights."""
+
+
+def compressed(parts: Parts, settings: Mapping[str, Any]) -> Contents:
+    """[out, in] codes as i8, or in words along the inputs; `weight_g_idx` names groups of inputs.
+
+    Scales are [out, groups], [out, 1] or one number; zero points are absent for symmetric layers.
+    """
+    scales = parts["weight_scale"]
+    if "weight_packed" not in parts:
+        codes = parts["weight"]
+        shape, half = codes.type.shape, 1 << 7
+        if len(shape) != 2 or codes.type.dtype is not DType.I8:
+            raise ValueError(f"its weight is {codes.type}, and 8-bit integers are read")
+        return _grouped(shape, codes.read, (scales, parts), half)
+    words = parts["weight_packed"]
+    shape = tuple(int(size) for size in parts["weight_shape"].read())
+    bits = _declared_bits(settings, words.type, shape)
+
+    def unpacked() -> np.ndarray:
+        return _columns(words.read(), bits)[:, : shape[1]] - (1 << bits - 1)
+
+    return _grouped(shape, unpacked, (scales, parts), 1 << bits - 1)
+
+
+def _declared_bits(settings: Mapping[str, Any], words: TensorType, shape: tuple[int, ...]) -> int:
+    """Return the bits, of those in the configuration, with which codes fill the words."""
+    groups = settings["config_groups"].values()
+    declared = [int(group["weights"]["num_bits"]) for group in groups if group.get("weights")]
+    for bits in declared:
+        if bits in (2, 4, 8) and len(shape) == 2:
+            size = -(-shape[1] * bits // WORD)
+            if words == TensorType(DType.I32, (shape[0], size)):
+                return bits
+    raise ValueError(
+        f"its words {words} do not hold {list(shape)} codes of {declared} bits, and 2, 4 and 8 "
+        "are read"
+    )
+
+
+def _grouped(
+    shape: Shape,
+    codes: Callable[[], np.ndarray],
+    scaling: tuple[Contents, Parts],
+    half: int,
+) -> Contents:
+    """Return codes with a layer's scales and zero points; a scale may count for a whole row."""
+    scales, parts = scaling
+    if scales.type.size == 1:
+        scales = _repeated(scales, shape[0])
+    zeros = _zero_points(parts.get("weight_zero_point"), scales.type.shape, half)
+    if "weight_g_idx" not in parts or (places := parts["weight_g_idx"].read()).min() < 0:
+        return _signed(shape, codes, (scales, zeros), half)
+    groups = scales.type.shape[-1]
+    named = places.shape == shape[1:] and places.max() < groups
+    if not named or scales.type.shape != (shape[0], groups):
+        raise ValueError(f"its weight_g_idx does not name {groups} groups of {shape[1]} inputs")
+
+    def load() -> np.ndarray:
+        centred = codes() - (0 if zeros is None else zeros[:, places])
+        return centred.astype(np.float32) * _f32(scales)[:, places]
+
+    return Lazy(TensorType(F32, shape), load, "a weight with ordered activations")
+
+
+def _repeated(scale: Contents, rows: int) -> Contents:
+    type_ = TensorType(scale.type.dtype, (rows, 1))
+    return Lazy(type_, lambda: np.repeat(scale.read().reshape(1, 1), rows, 0), "a weight's scale")
+
+
+def _zero_points(zeros: Contents | None, shape: Shape, half: int) -> np.ndarray | None:
+    """Return signed zero points of the scales' shape, which may be packed along the outputs."""
+    if zeros is None:
+        return None
+    if zeros.type.dtype is DType.I8:
+        found = zeros.read().reshape(-1, 1) if zeros.type.size == 1 else zeros.read()
+        return np.broadcast_to(found, shape).astype(np.int16)
+    bits = half.bit_length()
+    if zeros.type != TensorType(DType.I32, (-(-shape[0] * bits // WORD), shape[1])):
+        raise ValueError(f"its zero points are {zeros.type}, for scales {list(shape)}")
+    return _columns(zeros.read().T, bits).T[: shape[0]] - half
+
+
+def _signed(
+    shape: Shape,
+    codes: Callable[[], np.ndarray],
+    scaling: tuple[Contents, np.ndarray | None],
+    half: int,
+) -> Grid:
+    """Return signed codes, from -half on, with [out, groups] scales and zero points."""
+    scales, zeros = scaling
+    groups = scales.type.shape[-1] if len(scales.type.shape) == 2 else 0
+    if not groups or scales.type.shape[0] != shape[0] or shape[1] % groups:
+        raise ValueError(f"its {list(shape)} codes have scales {scales.type}")
+    points = np.zeros(scales.type.shape, np.int16) if zeros is None else zeros.astype(np.int16)
+    each = shape[1] // groups
+
+    def load() -> tuple[np.ndarray, np.ndarray]:
+        return codes().astype(np.int16) - np.repeat(points, each, 1), _f32(scales)
+
+    bits = _bits(-half - points, half - 1 - points)
+    with np.errstate(over="ignore"):
+        halves = np.array_equal(_f32(scales).astype(np.float16), _f32(scales))
+    return Grid(TensorType(F32, shape), 1, load, bits if halves and each % BLOCK == 0 else None)
 
 
 def _grid(

@@ -13,7 +13,7 @@ from typing import Any
 from pockengine.compiler.ir.contents import Contents, mapped
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.models.gguf_names import gguf_tensors
-from pockengine.models.packed import Shards, unpacked
+from pockengine.models.packed import Shards, format_of, method_of, unpacked
 
 GGUF = ".gguf"
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -21,6 +21,8 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 def shards_of(folder: Path, config: Any) -> Shards:
     """Return the weights of each file; ImportModelError for a missing or damaged one."""
+    if (settings := method_of(config)) is not None:
+        format_of(folder, settings)  # before files, whose types may be unsupported too
     return unpacked(folder, _files(folder, config), config)
 
 

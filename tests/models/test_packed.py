@@ -1,7 +1,8 @@
 """Quantized weights of published formats, bit for bit as their own packages decode them.
 
 packed_layers/ has a layer of each format with its decoded values: GPTQ by AutoGPTQ 0.7.1, AWQ by
-AutoAWQ 0.2.9, NF4 and FP4 by bitsandbytes 0.50.2, int4 by torchao 0.18.
+AutoAWQ 0.2.9, NF4 and FP4 by bitsandbytes 0.50.2, int4 by torchao 0.18, and pack-quantized and
+int-quantized by compressed-tensors 0.20.1.
 """
 
 from collections.abc import Mapping
@@ -34,14 +35,29 @@ FORMATS = {
     "nf4_nested": ("bitsandbytes", DType.BF16, None),
     "fp4_nested": ("bitsandbytes", DType.F32, None),
     "torchao": ("torchao", DType.F32, 4),
+    "compressed_int4": ("compressed-tensors", DType.F32, 4),
+    "compressed_zeros": ("compressed-tensors", DType.F32, 8),
+    "compressed_rows": ("compressed-tensors", DType.F32, None),
+    "compressed_int8": ("compressed-tensors", DType.F32, 8),
 }
 """By file: the method, the type of decoded values, and the bits of blocks that store these."""
-STORED_TYPES = {"nf4": "f16", "nf4_nested": "bf16", "gptq_ordered": None, "fp4_nested": None}
+STORED_TYPES = {"nf4": "f16", "nf4_nested": "bf16"}
 """Storage that represents the values exactly, if not blocks."""
+ROUNDED = {
+    "torchao": DType.BF16,
+    "compressed_int4": DType.F16,
+    "compressed_zeros": DType.BF16,
+    "compressed_rows": DType.BF16,
+    "compressed_int8": DType.F16,
+}
+"""Types to which packages round their products."""
+GROUPS = {f"group_{bits}": {"weights": {"num_bits": bits}} for bits in (8, 4)}
 
 
 def config(method: str, **settings: Any) -> Any:
-    known = {"quant_method": method, "bits": 4, "group_size": 32}
+    known: dict[str, Any] = {"quant_method": method, "bits": 4, "group_size": 32}
+    if method == "compressed-tensors":
+        known = {"quant_method": method, "format": "mixed-precision", "config_groups": GROUPS}
     return SimpleNamespace(quantization_config={**known, **settings})
 
 
@@ -60,15 +76,15 @@ def test_layers_are_decoded_as_by_their_package(name: str) -> None:
     weight, expected = layer(name)
     assert weight.type.dtype is FORMATS[name][1]
     numbers = numbers_of(weight.read())
-    if name == "torchao":  # which rounds its products to bf16
-        numbers = numbers_of(converted(numbers, DType.BF16))
+    if name in ROUNDED:
+        numbers = numbers_of(converted(numbers, ROUNDED[name]))
     np.testing.assert_array_equal(numbers, expected)
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_note_names_the_exact_storage(name: str) -> None:
     method, _, bits = FORMATS[name]
-    dtype = f"int{bits}" if bits else STORED_TYPES[name]
+    dtype = f"int{bits}" if bits else STORED_TYPES.get(name)
     expected = f"--frozen-weights {dtype} keeps" if dtype else "no --frozen-weights keeps"
     assert expected in str(remark({"a": {"proj.weight": layer(name)[0]}}, config(method)))
 
