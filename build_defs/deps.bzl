@@ -603,7 +603,7 @@ DEPS = {
         "test_decoding": ["//:api", "//:errors", "//:root", "//backends", "//compiler", "//compiler:forward", "//compiler:ir", "//compiler:memory", "//devices", "//models", "//tests/zoo:zoo_lib", "@pypi//numpy"],
         "test_find_onnx": ["//:errors", "//:root", "//models:find", "@pypi//numpy"],
         "test_find_tensorflow": ["//:errors", "//:root", "//cli:export", "//compiler:ir", "//frontends", "//models:find", "@pypi//numpy"],
-        "test_lora_files": ["//:errors", "//:root", "//compiler:forward", "//compiler:ir", "//compiler:sparse", "//models", "//models:find", "//tests/models:gptq_folder", "//tests/models:lora_steps", "//tests/zoo:zoo_lib", "@pypi//numpy", "@pypi//safetensors"],
+        "test_lora_files": ["//:errors", "//:root", "//compiler:forward", "//compiler:ir", "//compiler:sparse", "//models", "//models:find", "//tests/models:gptq_folder", "//tests/models:lora_steps", "//tests/models:test_decoder_files", "//tests/zoo:zoo_lib", "@pypi//numpy", "@pypi//safetensors"],
         "test_registry": ["//:errors", "//:root", "//models:registry"],
         "test_tokenizer_table": ["//:errors", "//:root", "//backends/native", "//models", "//tests/backends/c:harness", "//tests/fuzz:damage", "//tests/models:tokenizer_kinds"],
         "test_training": ["//:root", "//models", "//tests/frontends/torch:compiled"],

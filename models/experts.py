@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from pockengine.compiler.ir.contents import Contents, Lazy
-from pockengine.compiler.ir.grids import Grid
+from pockengine.compiler.ir.grids import Grid, on_one_grid
 from pockengine.compiler.ir.scalars import numbers_of
 from pockengine.compiler.ir.types import F32, TensorType
 
@@ -56,9 +56,14 @@ def stacked(weights: Mapping[str, Contents]) -> dict[str, Contents]:
 def _stack(experts: Sequence[Sequence[Contents]], name: str) -> Contents:
     rows = sum(part.type.shape[0] for part in experts[0])
     type_ = TensorType(F32, (len(experts), rows, experts[0][0].type.shape[1]))
-    grids = [[part for part in parts if isinstance(part, Grid)] for parts in experts]
-    if all(len(row) == len(parts) for row, parts in zip(grids, experts, strict=True)):
-        return _stack_grids(type_, grids)
+    grids = [part for parts in experts for part in parts if isinstance(part, Grid)]
+    count = len(experts[0])
+
+    def stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
+        return np.stack([np.concatenate(row) for row in _rows_of(arrays, count)])
+
+    if len(grids) == len(experts) * count:
+        return on_one_grid(grids, type_, grids[0].axis + 1, stack)
 
     def load() -> np.ndarray:
         whole = np.empty(type_.shape, np.float32)
@@ -69,22 +74,8 @@ def _stack(experts: Sequence[Sequence[Contents]], name: str) -> Contents:
     return Lazy(type_, load, name)
 
 
-def _stack_grids(type_: TensorType, experts: Sequence[Sequence[Grid]]) -> Grid:
-    """Return the experts' codes with their scales, which lie along the inputs."""
-
-    def load() -> tuple[np.ndarray, np.ndarray]:
-        pairs = [[part.load() for part in parts] for parts in experts]
-        codes, scales = (
-            np.stack([np.concatenate([pair[place] for pair in row]) for row in pairs])
-            for place in (0, 1)
-        )
-        return codes, scales
-
-    first = experts[0][0]
-    bits = {part.bits for parts in experts for part in parts}
-    known = [one for one in bits if one is not None]
-    most = max(known) if len(known) == len(bits) else None
-    return Grid(type_, first.axis + 1, load, most, exact=first.exact)
+def _rows_of(arrays: Sequence[np.ndarray], count: int) -> list[Sequence[np.ndarray]]:
+    return [arrays[first : first + count] for first in range(0, len(arrays), count)]
 
 
 def separate(new: Mapping[str, Contents], weights: Mapping[str, Contents]) -> dict[str, Contents]:

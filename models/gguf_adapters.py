@@ -13,8 +13,9 @@ import numpy as np
 from pockengine.compiler.ir.contents import InMemory
 from pockengine.compiler.sparse.lora import Adapter
 from pockengine.models.gguf import ALIGNMENT, NewTensor, number_key, text_key, write_tensors
+from pockengine.models.gguf_families import ARCHITECTURES, KNOWN
 from pockengine.models.gguf_forms import FORMS
-from pockengine.models.gguf_names import ARCHITECTURES, KNOWN, rows_laid_out, theirs
+from pockengine.models.gguf_names import rows_laid_out, theirs
 
 _F32 = FORMS[0]
 EMBEDDING = "token_embd.weight"

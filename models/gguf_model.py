@@ -20,8 +20,9 @@ from pockengine.models.gguf import (
     whole_key,
     write_tensors,
 )
+from pockengine.models.gguf_families import ARCHITECTURES
 from pockengine.models.gguf_forms import FORMS, BlockFormat
-from pockengine.models.gguf_names import ARCHITECTURES, laid_out, theirs
+from pockengine.models.gguf_names import laid_out, theirs
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 """Families whose keys are written; others have further settings."""

@@ -1,13 +1,13 @@
 """Map llama.cpp's names and layouts of a decoder's weights to transformers'.
 
-llama.cpp's LLaMA and SmolLM3 order the rows of queries and keys differently, because their rotation
-pairs neighbours; the other families keep the order. GPT-2's products are transposed, and Gemma's
-norms hold the factor itself instead of its difference from 1 (llama.cpp's convert_hf_to_gguf.py).
+llama.cpp's LLaMA, Granite and SmolLM3 order the rows of queries and keys differently, because their
+rotation pairs neighbours; the other families keep the order. GPT-2's products are transposed,
+Gemma's norms hold the factor itself instead of its difference from 1, and LFM2's convolutions have
+two dimensions (llama.cpp's convert_hf_to_gguf.py).
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,90 +15,16 @@ import numpy as np
 
 from pockengine.compiler.ir.contents import Contents, Lazy
 from pockengine.compiler.ir.grids import Grid
-from pockengine.compiler.ir.types import TensorType
+from pockengine.compiler.ir.types import F32, TensorType
 from pockengine.errors import ImportModelError
 from pockengine.models.gguf import read_gguf, write_gguf
+from pockengine.models.gguf_experts import apart, joined
+from pockengine.models.gguf_families import KNOWN
 
-WHOLE: Mapping[str, str] = {
-    "token_embd.weight": "model.embed_tokens.weight",
-    "output_norm.weight": "model.norm.weight",
-    "output.weight": "lm_head.weight",
-}
-IN_BLOCK: Mapping[str, str] = {
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-
-
-@dataclass(frozen=True)
-class BlockNames:
-    """Transformers' names by llama.cpp's: of the whole model, and within a block."""
-
-    blocks: str
-    whole: Mapping[str, str]
-    in_block: Mapping[str, str]
-
-
-_LLAMA = BlockNames("model.layers", WHOLE, IN_BLOCK)
-_GEMMA2 = BlockNames(
-    "model.layers",
-    WHOLE,
-    {
-        **IN_BLOCK,
-        "post_attention_norm": "post_attention_layernorm",
-        "ffn_norm": "pre_feedforward_layernorm",
-        "post_ffw_norm": "post_feedforward_layernorm",
-    },
-)
-_PHI3 = BlockNames(
-    "model.layers",
-    WHOLE,
-    {**IN_BLOCK, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
-)
-_GPT2 = BlockNames(
-    "transformer.h",
-    {
-        "token_embd.weight": "transformer.wte.weight",
-        "position_embd.weight": "transformer.wpe.weight",
-        "output_norm.weight": "transformer.ln_f.weight",
-        "output_norm.bias": "transformer.ln_f.bias",
-        "output.weight": "lm_head.weight",
-    },
-    {
-        "attn_norm": "ln_1",
-        "attn_qkv": "attn.c_attn",
-        "attn_output": "attn.c_proj",
-        "ffn_norm": "ln_2",
-        "ffn_up": "mlp.c_fc",
-        "ffn_down": "mlp.c_proj",
-    },
-)
-KNOWN: Mapping[str, BlockNames] = {
-    "llama": _LLAMA,
-    "mistral": _LLAMA,
-    "qwen2": _LLAMA,
-    "qwen3": _LLAMA,
-    "gemma": _LLAMA,
-    "gemma2": _GEMMA2,
-    "gemma3_text": _GEMMA2,
-    "phi3": _PHI3,
-    "smollm3": _LLAMA,
-    "gpt2": _GPT2,
-}
-"""By `model_type` of config.json."""
-ARCHITECTURES = {"mistral": "llama", "gemma3_text": "gemma3"}
-"""llama.cpp's names of families, where they differ."""
-PERMUTED = ("llama", "mistral", "smollm3")
+PERMUTED = ("llama", "mistral", "smollm3", "granite")
 FROM_ONE = ("gemma", "gemma2", "gemma3_text")
+BARE = ("attn_sinks",)
+"""Tensors whose names in transformers do not end in `.weight`."""
 TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
 
@@ -113,16 +39,17 @@ def gguf_tensors(path: Path, config: Any) -> dict[str, Contents]:
     file = read_gguf(path)
     # Sorted, so that a tied embedding (token_embd) overrides the head (output).
     names = ((name, _ours(name, config)) for name in sorted(file.entries))
-    return {
+    found = {
         ours: laid_out(file.contents(name), ours, config, back=True)
         for name, ours in names
         if ours is not None
     }
+    return joined(found, config, str(path))
 
 
 def write_gguf_tensors(source: Path, config: Any, new: Mapping[str, Contents], path: Path) -> None:
     """Write a file like `source` with new numbers for some of its weights."""
-    file = read_gguf(source)
+    file, new = read_gguf(source), apart(new, config)
     changed = {
         name: laid_out(new[ours], ours, config, back=False)
         for name in file.entries
@@ -152,10 +79,11 @@ def _ours(name: str, config: Any) -> str | None:
         return family.whole["token_embd.weight"]
     if name in family.whole:
         return family.whole[name]
-    match = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
+    match = re.fullmatch(r"blk\.(\d+)\.([\w.]+)\.(weight|bias)", name)
     if match is None or match[2] not in family.in_block:
         return None
-    return f"{family.blocks}.{match[1]}.{family.in_block[match[2]]}.{match[3]}"
+    ours = f"{family.blocks}.{match[1]}.{family.in_block[match[2]]}"
+    return ours if match[2] in BARE else f"{ours}.{match[3]}"
 
 
 def laid_out(contents: Contents, name: str, config: Any, back: bool) -> Contents:
@@ -166,6 +94,10 @@ def laid_out(contents: Contents, name: str, config: Any, back: bool) -> Contents
     if kind in FROM_ONE and name.endswith("norm.weight"):
         one = np.float32(-1 if back else 1)
         return Lazy(type_, lambda: contents.read() + one, "a norm's scale")
+    if kind == "lfm2" and name.endswith(".conv.conv.weight") and len(type_.shape) == 3 - back:
+        channels, length = type_.shape[0], type_.shape[-1]
+        shape = (channels, 1, length) if back else (channels, length)
+        return Lazy(TensorType(F32, shape), lambda: contents.read().reshape(shape), "a convolution")
     if kind == "gpt2" and name.endswith(TRANSPOSED):
         if isinstance(contents, Grid):
             return contents.transposed((1, 0))

@@ -1,6 +1,6 @@
 """Contents that are integer codes times scales, as quantized model files hold them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -64,3 +64,23 @@ class Grid(Contents):
         if not np.array_equal(halves, scales):
             return None
         return blocks.packed(codes), np.repeat(halves, each // BLOCK, self.axis)
+
+
+def on_one_grid(
+    grids: Sequence[Grid],
+    type_: TensorType,
+    axis: int,
+    join: Callable[[Sequence[np.ndarray]], np.ndarray],
+) -> Grid:
+    """Join contents along other axes than that of their scales, which are as many as the most."""
+    own = grids[0].axis
+
+    def load() -> tuple[np.ndarray, np.ndarray]:
+        pairs = [grid.load() for grid in grids]
+        most = max(scales.shape[own] for _, scales in pairs)
+        finest = [np.repeat(scales, most // scales.shape[own], own) for _, scales in pairs]
+        return join([codes for codes, _ in pairs]), join(finest)
+
+    known = [grid.bits for grid in grids if grid.bits is not None]
+    bits = max(known) if len(known) == len(grids) else None
+    return Grid(type_, axis, load, bits, exact=grids[0].exact)

@@ -25,6 +25,10 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Gemma3ForCausalLM": ("Gemma3Text", GROUPED),
     "PhiForCausalLM": ("Phi", {}),
     "Phi3ForCausalLM": ("Phi3", GROUPED),
+    "GraniteForCausalLM": (
+        "Granite",
+        {**GROUPED, "embedding_multiplier": 3.0, "residual_multiplier": 0.5, "logits_scaling": 2.0},
+    ),
     "GPT2LMHeadModel": ("GPT2", GPT2),
 }
 

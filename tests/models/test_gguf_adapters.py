@@ -74,5 +74,5 @@ def test_families_and_weights_unknown_to_llama_cpp_have_no_name(tmp_path: Path) 
     assert takes_adapters(config, [query])
     assert not takes_adapters(config, [query, Adapter("model.extra.weight", RANK, 6.0)])
     assert not takes_adapters(config, [Adapter("model.embed_tokens.weight", RANK, 6.0)])
-    config.model_type = "lfm2"
+    config.model_type = "gemma4_text"
     assert not takes_adapters(config, [query])

@@ -18,8 +18,10 @@ from pockengine.compiler.ir.scalars import DType
 from pockengine.compiler.storage import Storage
 from pockengine.errors import ImportModelError
 from pockengine.models.causal_lm import open_causal_lm
+from pockengine.models.gguf_names import gguf_tensors
 from pockengine.models.packed import remark, unpacked
 from pockengine.tests.models.lora_steps import of_peft, ours
+from pockengine.tests.models.test_gguf import written
 from pockengine.tests.zoo.zoo_language import EXPERTS, GROUPED, build
 
 CONFIG = SimpleNamespace(quantization_config={"quant_method": "mxfp4"})
@@ -95,6 +97,45 @@ def test_note_names_the_exact_storage(lowest: int, highest: int, storage: str) -
     assert remark(shards, CONFIG) == (
         f"MXFP4 weights: --frozen-weights {storage} keeps their exact values"
     )
+
+
+def in_gguf(blocks: np.ndarray, scales: np.ndarray) -> tuple[int, tuple[int, ...], bytes]:
+    """Return a tensor of ggml's type 39: a scale, and 16 codes below the 16 others."""
+    pairs = np.stack([blocks & 15, blocks >> 4], axis=-1).reshape(*scales.shape, 32)
+    codes = pairs[..., :16] | (pairs[..., 16:] << 4)
+    data = np.concatenate([scales[..., None], codes], axis=-1)
+    return 39, (*scales.shape[:2], scales.shape[2] * 32), data.tobytes()
+
+
+GATE, UP = (f"blk.0.ffn_{part}_exps.weight" for part in ("gate", "up"))
+GGUF_CONFIG = SimpleNamespace(model_type="gpt_oss")
+
+
+def test_gguf_has_the_same_experts_with_gates_apart(tmp_path: Path) -> None:
+    blocks, scales = packed((2, 6, 96))
+    parts = {GATE: (blocks[:, ::2], scales[:, ::2]), UP: (blocks[:, 1::2], scales[:, 1::2])}
+    tensors = {name: in_gguf(*pair) for name, pair in parts.items()}
+    found = gguf_tensors(written(tmp_path / "a.gguf", tensors), GGUF_CONFIG)
+    (weight,) = found.values()
+    assert list(found) == ["model.layers.0.mlp.experts.gate_up_proj"]
+    np.testing.assert_array_equal(weight.read(), read(blocks, scales).read())
+    assert isinstance(weight, Grid)
+    stored = weight.in_blocks(Blocks(8, 1))
+    assert stored is not None
+    np.testing.assert_array_equal(Blocks(8, 1).decode(*stored), weight.read())
+
+
+def test_gates_without_their_other_products_are_refused(tmp_path: Path) -> None:
+    whole, narrow = in_gguf(*packed((2, 6, 96))), in_gguf(*packed((2, 6, 64)))
+    for tensors, fact in (
+        ({GATE: whole}, "f32[2,6,96], their other products None"),
+        ({GATE: whole, UP: narrow}, "their other products f32[2,6,64]; convert"),
+        ({GATE: (0, (4,), bytes(16))}, "gate_proj.weight is f32[4], without a dimension of"),
+    ):
+        path = written(tmp_path / "a.gguf", tensors)
+        with pytest.raises(ImportModelError) as caught:
+            gguf_tensors(path, GGUF_CONFIG)
+        assert fact in str(caught.value)
 
 
 def pack_folder(folder: Path) -> Any:

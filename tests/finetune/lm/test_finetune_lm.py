@@ -26,7 +26,7 @@ from pockengine.finetune.lm.packing import pack
 from pockengine.finetune.lm.tokens import Tokens
 from pockengine.finetune.task import IGNORED
 from pockengine.models.causal_lm import open_causal_lm
-from pockengine.models.gguf_names import IN_BLOCK, WHOLE
+from pockengine.models.gguf_families import IN_BLOCK, WHOLE
 from pockengine.models.shards import INDEX, shards_of
 from pockengine.tests.finetune.lm.decoders import WORDS, llama, save, tokenizer
 from pockengine.tests.fuzz.mutate import mutate

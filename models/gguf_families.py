@@ -1,0 +1,147 @@
+"""llama.cpp's names of weights by family, beside transformers' (its gguf-py/gguf/constants.py)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+WHOLE: Mapping[str, str] = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
+IN_BLOCK: Mapping[str, str] = {
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+@dataclass(frozen=True)
+class BlockNames:
+    """Transformers' names by llama.cpp's: of the whole model, and within a block."""
+
+    blocks: str
+    whole: Mapping[str, str]
+    in_block: Mapping[str, str]
+
+
+_LLAMA = BlockNames("model.layers", WHOLE, IN_BLOCK)
+_GEMMA2 = BlockNames(
+    "model.layers",
+    WHOLE,
+    {
+        **IN_BLOCK,
+        "post_attention_norm": "post_attention_layernorm",
+        "ffn_norm": "pre_feedforward_layernorm",
+        "post_ffw_norm": "post_feedforward_layernorm",
+    },
+)
+_PHI3 = BlockNames(
+    "model.layers",
+    WHOLE,
+    {**IN_BLOCK, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+)
+_PHI = BlockNames(
+    "model.layers",
+    {
+        **WHOLE,
+        "output.bias": "lm_head.bias",
+        "output_norm.weight": "model.final_layernorm.weight",
+        "output_norm.bias": "model.final_layernorm.bias",
+    },
+    {
+        "attn_norm": "input_layernorm",
+        "attn_q": "self_attn.q_proj",
+        "attn_k": "self_attn.k_proj",
+        "attn_v": "self_attn.v_proj",
+        "attn_output": "self_attn.dense",
+        "ffn_up": "mlp.fc1",
+        "ffn_down": "mlp.fc2",
+    },
+)
+_LFM2 = BlockNames(
+    "model.layers",
+    {**WHOLE, "token_embd_norm.weight": "model.embedding_norm.weight"},
+    {
+        **IN_BLOCK,
+        "attn_norm": "operator_norm",
+        "attn_output": "self_attn.out_proj",
+        "attn_q_norm": "self_attn.q_layernorm",
+        "attn_k_norm": "self_attn.k_layernorm",
+        "shortconv.conv": "conv.conv",
+        "shortconv.in_proj": "conv.in_proj",
+        "shortconv.out_proj": "conv.out_proj",
+        "ffn_norm": "ffn_norm",
+        "ffn_gate": "feed_forward.w1",
+        "ffn_up": "feed_forward.w3",
+        "ffn_down": "feed_forward.w2",
+    },
+)
+_EXPERTS: Mapping[str, str] = {
+    "ffn_gate_exps": "mlp.experts.gate_proj",
+    "ffn_up_exps": "mlp.experts.up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
+}
+_QWEN3_MOE = BlockNames("model.layers", WHOLE, {**IN_BLOCK, **_EXPERTS, "ffn_gate_inp": "mlp.gate"})
+_GPT_OSS = BlockNames(
+    "model.layers",
+    WHOLE,
+    {
+        **IN_BLOCK,
+        **_EXPERTS,
+        "ffn_gate_inp": "mlp.router",
+        "attn_sinks": "self_attn.sinks",
+        "post_attention_norm": "post_attention_layernorm",
+    },
+)
+_GPT2 = BlockNames(
+    "transformer.h",
+    {
+        "token_embd.weight": "transformer.wte.weight",
+        "position_embd.weight": "transformer.wpe.weight",
+        "output_norm.weight": "transformer.ln_f.weight",
+        "output_norm.bias": "transformer.ln_f.bias",
+        "output.weight": "lm_head.weight",
+    },
+    {
+        "attn_norm": "ln_1",
+        "attn_qkv": "attn.c_attn",
+        "attn_output": "attn.c_proj",
+        "ffn_norm": "ln_2",
+        "ffn_up": "mlp.c_fc",
+        "ffn_down": "mlp.c_proj",
+    },
+)
+KNOWN: Mapping[str, BlockNames] = {
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "qwen2": _LLAMA,
+    "qwen3": _LLAMA,
+    "qwen3_moe": _QWEN3_MOE,
+    "gemma": _LLAMA,
+    "gemma2": _GEMMA2,
+    "gemma3_text": _GEMMA2,
+    "phi3": _PHI3,
+    "phi": _PHI,
+    "smollm3": _LLAMA,
+    "granite": _LLAMA,
+    "lfm2": _LFM2,
+    "gpt_oss": _GPT_OSS,
+    "gpt2": _GPT2,
+}
+"""By `model_type` of config.json."""
+ARCHITECTURES = {
+    "mistral": "llama",
+    "gemma3_text": "gemma3",
+    "qwen3_moe": "qwen3moe",
+    "phi": "phi2",
+    "gpt_oss": "gpt-oss",
+}
+"""llama.cpp's names of families, where they differ."""
