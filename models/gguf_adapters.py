@@ -22,12 +22,24 @@ EMBEDDING = "token_embd.weight"
 """llama.cpp reads this table by rows, and swaps the factors of its adapter."""
 
 
-def takes_adapters(config: Any, adapters: Sequence[Adapter]) -> bool:
-    """Whether llama.cpp has a name for each adapted weight, and none has magnitudes (DoRA)."""
-    if getattr(config, "model_type", None) not in KNOWN or any(each.dora for each in adapters):
-        return False
-    names = [theirs(adapter.weight, config) for adapter in adapters]
-    return all(name is not None and name != EMBEDDING for name in names)
+def obstacle(config: Any, adapters: Sequence[Adapter]) -> str | None:
+    """Return why llama.cpp cannot load these adapters, and the alternative; None if it can."""
+    merged = "; give llama.cpp the merged model"
+    kind = getattr(config, "model_type", None)
+    if kind not in KNOWN:
+        return (
+            f"llama.cpp's names of weights are known for {', '.join(KNOWN)}, not for {kind}{merged}"
+        )
+    for adapter in adapters:
+        name = theirs(adapter.weight, config)
+        if adapter.dora:
+            return (
+                f"{adapter.weight} has a magnitude (DoRA), and llama.cpp's adapters have factors A "
+                f"and B only{merged}, or train with the scheme lora"
+            )
+        if name is None or name == EMBEDDING:
+            return f"llama.cpp reads no adapter of {adapter.weight}{merged}"
+    return None
 
 
 def write_gguf_adapters(

@@ -116,7 +116,7 @@ def finetune(
     seconds = time.perf_counter() - begun
     session = trainer.trained
     after = glimpse(session, prepared, settings, run_settings)
-    written = _write(prepared, session, out, run_settings.merge)
+    written = _write(prepared, session, out, run_settings)
     scores = {"before": before.score, "after": after.score}
     for folder in (path for path in written if path.is_dir()):
         library = "peft" if folder.name == ADAPTER else "transformers"
@@ -298,12 +298,15 @@ def _fit(
     )
 
 
-def _write(prepared: FineTuneInputs, session: Session, out: Path, merge: bool) -> list[Path]:
+def _write(
+    prepared: FineTuneInputs, session: Session, out: Path, run_settings: RunSettings
+) -> list[Path]:
     """Write adapters, if any, and the merged model."""
-    written = []
+    model, graph, written = prepared.model, prepared.graph, []
     if session.artifact.adapters:
-        written += write_adapters(prepared.model, prepared.graph, session, out / ADAPTER)
-    if merge:
+        say = run_settings.say
+        written += write_adapters(model, graph, session, folder=out / ADAPTER, say=say)
+    if run_settings.merge:
         written.append(out / "merged")
-        write_merged(prepared.model, prepared.graph, session, written[-1])
+        write_merged(model, graph, session, written[-1])
     return written

@@ -25,10 +25,11 @@ from pockengine.files import write_text_whole, write_whole
 from pockengine.frontends.peft.files import TunedParams, save_adapters
 from pockengine.models.causal_lm import CausalLM
 from pockengine.models.experts import separate
-from pockengine.models.gguf_adapters import takes_adapters, write_gguf_adapters
+from pockengine.models.gguf_adapters import obstacle, write_gguf_adapters
 from pockengine.models.gguf_names import write_gguf_tensors
 from pockengine.models.hugging_face import CONFIG
 from pockengine.models.shards import GGUF, INDEX
+from pockengine.terminal import Say
 
 WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
 
@@ -40,18 +41,23 @@ def trained_params(session: Session) -> dict[str, np.ndarray]:
     return decoded(specs, {name: session.get_param(name) for name in names})
 
 
-def write_adapters(model: CausalLM, graph: Graph, session: Session, folder: Path) -> list[Path]:
+def write_adapters(
+    model: CausalLM, graph: Graph, session: Session, folder: Path, say: Say
+) -> list[Path]:
     """Write the adapters in PEFT's format, with other trained parameters.
 
-    If llama.cpp supports the family, FOLDER.gguf has only the adapters. Return the written paths.
+    FOLDER.gguf has only the adapters; `say` gets the reason if llama.cpp cannot load them. Return
+    the written paths.
     """
     artifact, config = session.artifact, model.module.config
     tuning = TunedParams(graph, artifact.adapters, tuple(artifact.scheme))
     values = trained_params(session)
     save_adapters(tuning, values, folder, model.module)
-    if not takes_adapters(config, artifact.adapters):
-        return [folder]
     path = folder.with_name(folder.name + GGUF)
+    reason = obstacle(config, artifact.adapters)
+    if reason is not None:
+        say(f"{path} is not written: {reason}")
+        return [folder]
 
     def write(part: Path) -> None:
         write_gguf_adapters(part, artifact.adapters, values, config)

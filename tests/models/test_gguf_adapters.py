@@ -1,5 +1,6 @@
 """LoRA adapters as GGUF: added as by llama.cpp, they give the merged model's tensors."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -8,7 +9,7 @@ import pytest
 
 from pockengine.compiler.ir.contents import Contents, InMemory
 from pockengine.compiler.sparse.lora import Adapter
-from pockengine.models.gguf_adapters import takes_adapters, write_gguf_adapters
+from pockengine.models.gguf_adapters import obstacle, write_gguf_adapters
 from pockengine.models.gguf_names import gguf_tensors, write_gguf_tensors
 from pockengine.tests.models.test_gguf_families import write_model
 
@@ -18,8 +19,11 @@ MODULES = {
     "gemma3_text": ("self_attn.q_proj", "mlp.gate_proj"),
     "phi3": ("self_attn.qkv_proj", "mlp.gate_up_proj"),
     "gpt2": ("attn.c_attn", "mlp.c_proj"),
+    "granite": ("self_attn.q_proj", "self_attn.k_proj", "mlp.up_proj"),
+    "lfm2": ("feed_forward.w1", "feed_forward.w2"),
+    "gpt_oss": ("self_attn.q_proj", "self_attn.o_proj"),
 }
-ARCHITECTURES = {"gemma3_text": "gemma3"}
+ARCHITECTURES = {"gemma3_text": "gemma3", "gpt_oss": "gpt-oss"}
 
 
 @pytest.mark.parametrize("kind", MODULES)
@@ -68,11 +72,15 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
     }
 
 
-def test_families_and_weights_unknown_to_llama_cpp_have_no_name(tmp_path: Path) -> None:
+def test_obstacles_name_the_weight_and_the_alternative(tmp_path: Path) -> None:
     config = write_model("llama", tmp_path).config
     query = Adapter("model.layers.0.self_attn.q_proj.weight", RANK, 6.0)
-    assert takes_adapters(config, [query])
-    assert not takes_adapters(config, [query, Adapter("model.extra.weight", RANK, 6.0)])
-    assert not takes_adapters(config, [Adapter("model.embed_tokens.weight", RANK, 6.0)])
+    assert obstacle(config, [query]) is None
+    for name in ("model.extra.weight", "model.embed_tokens.weight"):
+        message = obstacle(config, [query, Adapter(name, RANK, 6.0)])
+        assert message == f"llama.cpp reads no adapter of {name}; give llama.cpp the merged model"
+    message = str(obstacle(config, [replace(query, dora=True)]))
+    assert f"{query.weight} has a magnitude (DoRA), and llama.cpp's adapters have" in message
+    assert message.endswith("the merged model, or train with the scheme lora")
     config.model_type = "gemma4_text"
-    assert not takes_adapters(config, [query])
+    assert "gpt2, not for gemma4_text; give" in str(obstacle(config, [query]))

@@ -374,3 +374,16 @@ def test_gptq_trains_in_four_bits_and_merges_to_floats(data: Path, tmp_path: Pat
     for name, weight in merged.named_parameters():
         torch.testing.assert_close(weight, adapted.get_parameter(name), rtol=1e-3, atol=1e-4)
     assert not hasattr(merged.config, "quantization_config")
+
+
+def test_adapters_with_magnitudes_are_written_for_peft_only(
+    folder: Path, data: Path, tmp_path: Path
+) -> None:
+    text = printed(folder, data, tmp_path / "out", "--epochs=1", "--scheme=dora")
+    assert (tmp_path / "out" / "adapter" / "adapter_model.safetensors").is_file()
+    path = tmp_path / "out" / "adapter.gguf"
+    assert not path.exists()
+    words = " ".join(text.split())  # lines are wrapped
+    assert "adapter.gguf is not written: model.layers.0.self_attn.q_proj.weight has a" in words
+    assert "(DoRA)" in words
+    assert "give llama.cpp the merged model, or train with the scheme lora" in words
