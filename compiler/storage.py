@@ -6,7 +6,7 @@ from typing import Any
 from pockengine.compiler.option import option
 from pockengine.errors import CompileError
 
-LAYERS = "weights of linear layers and embeddings"
+LAYERS = "weights of linear layers, embeddings and experts"
 
 
 def _stored(names: str, flag: str, what: str) -> Any:

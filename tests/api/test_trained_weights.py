@@ -80,3 +80,41 @@ def test_bf16_adapters_round_trip_through_peft(tmp_path: Path) -> None:
         compiled.load_adapters(other, tmp_path / "adapter")
         for name, array in session.params().items():
             np.testing.assert_array_equal(other.get_param(name), array, err_msg=name)
+
+
+class Mixture(nn.Module):
+    """Three experts of 64 x 64; a row's last element chooses its expert."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.experts = nn.Parameter((torch.randn(3, 64, 64) / 8).bfloat16().float())
+
+    def forward(self, x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        return (x[:, None, :] @ self.experts[chosen])[:, 0, :]
+
+
+def test_experts_train_in_bf16() -> None:
+    net, chosen = Mixture(), np.array([0, 2, 2, 0])
+    compiled = pockengine.compile(
+        Mixture(),
+        (torch.zeros(4, 64), torch.zeros(4, dtype=torch.int64)),
+        loss="mse",
+        scheme="full",
+        storage=pockengine.Storage(trained="bf16"),
+    )
+    assert compiled.artifact.params["experts"].type.dtype.value == "bf16"
+    x, target = batch().values()
+    with compiled.session() as session:
+        loss = session.train_step({"x": x, "chosen": chosen, "target": target}, 1.0)["loss"]
+        found = compiled.state_dict(session)["experts"]
+    answer = net(torch.from_numpy(x), torch.from_numpy(chosen))
+    expected = nn.functional.mse_loss(answer, torch.from_numpy(target))
+    expected.backward()
+    start = net.experts.detach().clone()
+    torch.optim.SGD(net.parameters(), 1.0).step()
+    trained = net.experts.detach()
+    assert float(loss) == pytest.approx(expected.item(), rel=1e-5)
+    assert ((found - trained).abs() <= trained.abs() * 2**-7 + 1e-6).all()
+    assert torch.equal(found[1], start[1])
+    assert (found[[0, 2]] != start[[0, 2]]).any(-1).any(-1).all()
