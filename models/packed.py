@@ -102,8 +102,9 @@ def format_of(folder: Path, settings: Settings) -> PackedFormat:
             "these, or a folder that is not quantized"
         )
     if form.decode is compressed:
-        sparsity = settings.get("sparsity_config") or {}
-        kinds = settings.get("format"), sparsity.get("format", "dense")
+        sparsity = settings.get("sparsity_config")
+        sparse = sparsity.get("format", "dense") if isinstance(sparsity, Mapping) else "dense"
+        kinds = settings.get("format"), sparse
         if kinds[0] not in COMPRESSED or kinds[1] != "dense":
             raise ImportModelError(
                 f"{folder} has weights of {method} in the format {kinds[0]} ({kinds[1]}); "

@@ -163,7 +163,7 @@ def _grouped(
     if "weight_g_idx" not in parts or (places := parts["weight_g_idx"].read()).min() < 0:
         return _signed(shape, codes, (scales, zeros), half)
     groups = scales.type.shape[-1]
-    named = places.shape == shape[1:] and places.max() < groups
+    named = places.dtype.kind == "i" and places.shape == shape[1:] and places.max() < groups
     if not named or scales.type.shape != (shape[0], groups):
         raise ValueError(f"its weight_g_idx does not name {groups} groups of {shape[1]} inputs")
 

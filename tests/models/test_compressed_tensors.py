@@ -162,6 +162,9 @@ def test_invalid_layers_are_refused() -> None:
     )
     assert "zero points are i32[1,3]" in error_message(layer(zero_point=np.ones((1, 3), np.int32)))
     assert "name 3 groups of 96" in error_message(layer(g_idx=np.full(COLUMNS, 3, np.int32)))
+    floats = np.zeros(COLUMNS, np.float32)
+    assert "name 3 groups of 96" in error_message(layer(g_idx=floats))
+    assert "'list' object has no attribute" in error_message(layer(), config_groups=[1])
     assert "codes of [] bits" in error_message(layer(), config_groups={})
 
 
@@ -169,6 +172,7 @@ def test_other_formats_are_refused_by_name(tmp_path: Path) -> None:
     quantize_folder(tmp_path)
     about = json.loads((tmp_path / "config.json").read_text())
     for changes, fact in (
+        ({"format": None, "sparsity_config": "x"}, "in the format None (dense); pack-quantized"),
         ({"format": "float-quantized"}, "in the format float-quantized (dense); pack-quantized"),
         (
             {"sparsity_config": {"format": "sparse-24-bitmask"}},
