@@ -605,9 +605,11 @@ DEPS = {
         "test_find_tensorflow": ["//:errors", "//:root", "//cli:export", "//compiler:ir", "//frontends", "//models:find", "@pypi//numpy"],
         "test_lora_files": ["//:errors", "//:root", "//compiler:forward", "//compiler:ir", "//compiler:sparse", "//models", "//models:find", "//tests/models:gptq_folder", "//tests/models:lora_steps", "//tests/models:test_decoder_files", "//tests/zoo:zoo_lib", "@pypi//numpy", "@pypi//safetensors"],
         "test_registry": ["//:errors", "//:root", "//models:registry"],
-        "test_tokenizer_table": ["//:errors", "//:root", "//backends/native", "//models", "//tests/backends/c:harness", "//tests/fuzz:damage", "//tests/models:tokenizer_kinds"],
+        "test_split_patterns": ["//:errors", "//:root", "//models", "//tests/models:published_patterns", "//tests/models:tokenizer_kinds", "//tests/models:tokenizer_program", "@pypi//hypothesis"],
+        "test_tokenizer_table": ["//:errors", "//:root", "//models", "//tests/fuzz:damage", "//tests/models:published_patterns", "//tests/models:tokenizer_kinds", "//tests/models:tokenizer_program"],
         "test_training": ["//:root", "//models", "//tests/frontends/torch:compiled"],
-        "tokenizer_kinds": ["//:root", "//models"],
+        "tokenizer_kinds": ["//:root", "//tests/models:published_patterns"],
+        "tokenizer_program": ["//:root", "//backends/native", "//tests/backends/c:harness"],
     },
     "tests/replay": {
         "replay": ["//:root", "//backends", "//backends/c", "//compiler", "//compiler:backward", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//devices", "//tests/compiler:random_nets", "//tests/compiler:random_trainings", "//tests/compiler:small_nets", "//tests/compiler:transformers", "@pypi//numpy"],

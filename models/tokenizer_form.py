@@ -1,43 +1,24 @@
 """How a tokenizer.json processes a text, as flags of the C runtime (pe_tokenizer_table.h)."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pockengine.errors import ImportModelError
+from pockengine.models.split_patterns import GPT2, Group, covers, digits, parse
 
 BYTES, FALLBACK, FUSE, WHOLE, NFC, MARK = 1, 2, 4, 8, 16, 32
-PREPEND, FIRST, STRIP, DIGITS, UNLESS, AT_MARKS, STRIP_ALL = 64, 128, 256, 512, 1024, 2048, 4096
-TRIMMED = 8192
+PREPEND, FIRST, STRIP, TRIMMED, UNLESS, AT_MARKS, STRIP_ALL = 64, 128, 256, 512, 1024, 2048, 4096
 """Flags of a table."""
-SPLIT, ANY_CASE, PREFIX, LINES, ONE_NUMBER, THREE, ACCENTS = 1, 2, 4, 8, 16, 32, 64
-"""How a text is split into pieces."""
 _SPACE = "\u2581"
-
-_NEWER = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_ACCENTED = (
-    (_NEWER % r"\p{N}")
-    .replace(r"?\p{L}+", r"?[\p{L}\p{M}]+")
-    .replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
-)
-PATTERNS = {
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": SPLIT,
-    _NEWER % r"\p{N}{1,3}": SPLIT | ANY_CASE | PREFIX | LINES | THREE,
-    _NEWER % r"\p{N}": SPLIT | ANY_CASE | PREFIX | LINES | ONE_NUMBER,
-    _ACCENTED: SPLIT | ANY_CASE | PREFIX | LINES | ONE_NUMBER | ACCENTS,
-}
-"""Patterns of GPT-2, LLaMA 3, Qwen and Qwen 3.5, which pe_tokenizer_split.c implements."""
 
 
 @dataclass
 class Form:
-    """Flags of a table, and of its pieces."""
+    """Flags of a table, and the patterns that split a text, each the pieces of the one before."""
 
     flags: int = 0
-    split: int = 0
+    patterns: list[Group] = field(default_factory=list)
 
 
 def form_of(facts: Mapping[str, Any]) -> Form:
@@ -67,8 +48,8 @@ def form_of(facts: Mapping[str, Any]) -> Form:
 
 def _unknown(what: str) -> ImportModelError:
     return ImportModelError(
-        f"the tokenizer has {what}, which the C runtime does not know; it has byte-level BPE as of "
-        "GPT-2, LLaMA 3 and Qwen, and BPE of SentencePiece"
+        f"the tokenizer has {what}, which the C runtime does not know; it has byte-level BPE with "
+        "NFC, Digits and isolated patterns, and BPE of SentencePiece"
     )
 
 
@@ -109,25 +90,30 @@ def _replaces_spaces(part: Mapping[str, Any]) -> bool:
 
 def _read_pre_tokenizer(form: Form, part: Mapping[str, Any]) -> None:
     kind = part["type"]
+    if form.flags & (BYTES | AT_MARKS):
+        raise _unknown(f"a pre-tokenizer {kind} after ByteLevel or Metaspace")
     if kind == "ByteLevel" and not part["add_prefix_space"]:
         form.flags |= BYTES
         if part.get("use_regex", True):
-            _set_split(form, next(iter(PATTERNS.values())))
-    elif kind == "Digits" and part["individual_digits"] and not form.split:
-        form.flags |= DIGITS
-    elif kind == "Metaspace" and part["replacement"] == _SPACE:
+            form.patterns.append(parse(GPT2))
+    elif kind == "Digits":
+        form.patterns.append(digits(part["individual_digits"]))
+    elif kind == "Metaspace" and part["replacement"] == _SPACE and not form.patterns:
         scheme = {"always": PREPEND | UNLESS, "first": PREPEND | FIRST | UNLESS, "never": 0}
         form.flags |= MARK | scheme[part["prepend_scheme"]]
         form.flags |= AT_MARKS if part.get("split", True) else 0
-    elif kind == "Split" and (pattern := part["pattern"].get("Regex")) in PATTERNS:
-        if part["behavior"] != "Isolated" or part["invert"]:
-            raise _unknown(f"a pattern that is {part['behavior']}")
-        _set_split(form, PATTERNS[pattern])
+    elif kind == "Split" and "Regex" in part["pattern"]:
+        form.patterns.append(_split(part))
     elif kind != "Split" or part["pattern"] != {"String": " "} or not form.flags & MARK:
-        raise _unknown(f"a pre-tokenizer {kind} {part.get('pattern', '')}")
+        space = " with add_prefix_space" if part.get("add_prefix_space") else ""
+        raise _unknown(f"a pre-tokenizer {kind}{space} {part.get('pattern', '')}".rstrip())
 
 
-def _set_split(form: Form, split: int) -> None:
-    if form.split:
-        raise _unknown("two patterns of pieces")
-    form.split = split
+def _split(part: Mapping[str, Any]) -> Group:
+    pattern = parse(part["pattern"]["Regex"])
+    behavior, inverted = part["behavior"], part["invert"]
+    if (behavior, inverted) == ("Removed", True) and covers(pattern):
+        return pattern  # nothing is removed
+    if behavior != "Isolated":
+        raise _unknown(f"a pattern that is {behavior}{' and inverted' if inverted else ''}")
+    return pattern

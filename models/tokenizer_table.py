@@ -13,9 +13,10 @@ from tokenizers import Tokenizer, pre_tokenizers
 
 from pockengine.errors import ImportModelError
 from pockengine.models import unicode_table
+from pockengine.models.split_patterns import compiled
 from pockengine.models.tokenizer_form import BYTES, NFC, Form, form_of
 
-MAGIC, VERSION, NONE = 0x4B544550, 2, 0xFFFFFFFF
+MAGIC, VERSION, NONE = 0x4B544550, 3, 0xFFFFFFFF
 SPECIAL, BYTE, LEFT, RIGHT = 1, 2, 4, 8
 """Flags of a token."""
 MOST_MARKS = 8
@@ -98,13 +99,13 @@ def tokenizer_table(tokenizer: Tokenizer, chat: Chat = COMPLETION) -> bytes:
     ]
     unknown = model["vocab"].get(model.get("unk_token"), NONE)
     longest = max(map(len, tokens.texts))
-    facts = [len(tokens.texts), form.flags, form.split, unknown, longest, int(chat.form)]
+    facts = [len(tokens.texts), form.flags, unknown, longest, int(chat.form)]
     return _joined(sections, facts)
 
 
 def _joined(sections: Sequence[bytes], facts: Sequence[int]) -> bytes:
     """Return the head and the sections, each aligned to 4 bytes."""
-    sizes = (4, 1, 1, 4, 4, 4, 4, 4, 4, 4, 2, 1, 1, 4, 4, 1, 1, 1, 4, 1, 1, 1, 1, 1, 4)
+    sizes = (4, 1, 1, *(4,) * 7, 2, 1, 1, *(4,) * 5, 1, 1, 1, 4, 1, 1, 1, 1, 1, 4)
     at = 4 * (4 + len(facts) + 2 * len(sections))
     places, parts = [], []
     for section, size in zip(sections, sizes, strict=True):
@@ -222,9 +223,10 @@ def _hashed_texts(texts: Sequence[bytes], numbers: Sequence[int]) -> bytes:
 
 
 def _characters(form: Form) -> list[bytes]:
-    """Return the sections of characters; those of NFC are empty if it is not used."""
+    """Return the sections of characters and patterns; those of NFC are empty if it is not used."""
     normalizes = bool(form.flags & NFC)
-    classes = unicode_table.classes()
+    program = compiled(form.patterns)
+    classes, sets = unicode_table.classes(program.masks())
     combining = unicode_table.combining() if normalizes else np.zeros_like(classes)
     numbers, parts = unicode_table.blocks(classes, combining)
     splits = unicode_table.decompositions() if normalizes else ()
@@ -232,6 +234,9 @@ def _characters(form: Form) -> list[bytes]:
     return [
         numbers.astype("<u2").tobytes(),
         *(part.tobytes() for part in parts),
+        _u32(sets),
+        _u32(np.ravel(program.steps)),
+        _u32(program.starts),
         _hashed([(c, a, NONE if b is None else b) for c, a, b in splits], 1, 3),
         _hashed(list(joins), 2, 3),
     ]

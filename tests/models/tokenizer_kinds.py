@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, trainers
 from tokenizers import pre_tokenizers as pre
 
-from pockengine.models.tokenizer_form import PATTERNS
+from pockengine.tests.models.published_patterns import LLAMA3, O200K, PUBLISHED, QWEN, QWEN35
 
 MARK = "\u2581"
 LANGUAGES = (
@@ -20,7 +20,6 @@ LANGUAGES = (
     "12345 3.14159 1,000,000 \uff21\uff11 ① <s>"
 )
 CODE = Path(__file__).read_text(encoding="utf-8")
-GPT2, LLAMA3, QWEN, QWEN35 = PATTERNS
 Mix = list[str]
 
 
@@ -63,18 +62,15 @@ def trained(tokenizer: Tokenizer, others: tuple[str, ...] = ()) -> Tokenizer:
     return tokenizer
 
 
-def of_bytes(pattern: str | None = None, digits: bool = False, **settings: Any) -> Tokenizer:
-    """Return byte-level BPE with a pattern, or GPT-2's by default."""
+def of_bytes(patterns: Sequence[str] = (), digits: bool = False, **settings: Any) -> Tokenizer:
+    """Return byte-level BPE with patterns, or GPT-2's by default."""
     tokenizer = Tokenizer(models.BPE(**settings))
     parts: list[Any] = [pre.Digits(individual_digits=True)] if digits else []
-    if pattern is None:
-        parts.append(pre.ByteLevel(add_prefix_space=False))
-    else:
-        parts.append(pre.Split(Regex(pattern), "isolated"))
-        parts.append(pre.ByteLevel(add_prefix_space=False, use_regex=False))
+    parts += [pre.Split(Regex(pattern), "isolated") for pattern in patterns]
+    parts.append(pre.ByteLevel(add_prefix_space=False, use_regex=not patterns))
     tokenizer.pre_tokenizer = pre.Sequence(parts)
     tokenizer.decoder = decoders.ByteLevel()
-    if pattern in (QWEN, QWEN35):
+    if patterns in (QWEN, QWEN35):
         tokenizer.normalizer = normalizers.NFC()
     return trained(tokenizer)
 
@@ -104,6 +100,8 @@ KINDS: dict[str, Callable[[], Tokenizer]] = {
     "llama3": lambda: of_bytes(LLAMA3, ignore_merges=True),
     "qwen": lambda: of_bytes(QWEN),
     "qwen3.5": lambda: of_bytes(QWEN35),
+    "o200k": lambda: of_bytes(O200K, ignore_merges=True),
+    "deepseek": lambda: of_bytes(PUBLISHED["DeepSeek V3"]),
     "smollm": lambda: of_bytes(digits=True),
     **{kind: partial(of_pieces, kind) for kind in ("llama2", "gemma", "first", "always")},
 }

@@ -162,9 +162,10 @@ static bool is_plain(const unsigned char *text, size_t bytes) {
     return true;
 }
 
-static size_t end_of_piece(const writer *w, const unsigned char *text, size_t bytes, size_t at) {
+static size_t end_of_piece(const writer *w, const unsigned char *text, size_t bytes, size_t at,
+                           size_t *ends) {
     if (!(w->flags & PE_TK_AT_MARKS)) {
-        return pe_tk_piece(w->t, text, bytes, at);
+        return pe_tk_piece(w->t, text, bytes, at, ends);
     }
     for (at++; at < bytes && !is_mark(text, bytes, at); at++) {
     }
@@ -204,8 +205,9 @@ static void write_part(writer *w, const unsigned char *whole, size_t begin, size
     map_places(w, whole, begin, stop - begin);
     const unsigned char *text;
     const size_t bytes = normalize(w, whole + begin, stop - begin, begin == 0, &text);
+    size_t ends[PE_TK_MOST_PATTERNS] = {0};
     for (size_t at = 0; at < bytes;) {
-        const size_t end = end_of_piece(w, text, bytes, at);
+        const size_t end = end_of_piece(w, text, bytes, at, ends);
         write_piece(w, text, at, end);
         at = end;
     }
@@ -235,7 +237,7 @@ static size_t without_spaces_behind(const writer *w, const unsigned char *text, 
     size_t last = begin, length;
     for (size_t at = begin; at < end; at += length) {
         const uint32_t c = pe_tk_character(text, end, at, &length);
-        last = pe_tk_class(w->t, c) & PE_TK_SPACE ? last : at + length;
+        last = pe_tk_sets(w->t, c) & PE_TK_SPACE ? last : at + length;
     }
     return last;
 }
@@ -243,7 +245,7 @@ static size_t without_spaces_behind(const writer *w, const unsigned char *text, 
 static size_t behind_spaces(const writer *w, const unsigned char *text, size_t bytes, size_t at) {
     size_t length;
     while (at < bytes &&
-           pe_tk_class(w->t, pe_tk_character(text, bytes, at, &length)) & PE_TK_SPACE) {
+           pe_tk_sets(w->t, pe_tk_character(text, bytes, at, &length)) & PE_TK_SPACE) {
         at += length;
     }
     return at;

@@ -6,10 +6,31 @@
 #include "pe_crc.h"
 
 /* Bytes of an element of each section. */
-static const uint32_t SIZES[PE_TK_SECTIONS] = {4, 1, 1, 4, 4, 4, 4, 4, 4, 4, 2, 1, 1,
-                                               4, 4, 1, 1, 1, 4, 1, 1, 1, 1, 1, 4};
+static const uint32_t SIZES[PE_TK_SECTIONS] = {4, 1, 1, 4, 4, 4, 4, 4, 4, 4, 2, 1, 1, 4,
+                                               4, 4, 4, 4, 1, 1, 1, 4, 1, 1, 1, 1, 1, 4};
 
 enum { BLOCKS = 0x110000 / 256 };
+
+/* Whether every step leads to a later one, and the last one ends. */
+static bool are_steps_sound(const pe_tokenizer *t) {
+    const uint32_t count = pe_tk_count(t, PE_TK_STEPS) / 4;
+    const pe_tk_step *steps = (const pe_tk_step *)(const void *)pe_tk_words(t, PE_TK_STEPS);
+    for (uint32_t i = 0; i < count; i++) {
+        const bool leaps = steps[i].kind == PE_TK_ELSE || steps[i].kind == PE_TK_GO;
+        const bool leads = leaps ? steps[i].operand > i && steps[i].operand < count
+                                 : steps[i].operand < PE_TK_MOST_SETS;
+        if (steps[i].kind > PE_TK_GO || !leads) {
+            return false;
+        }
+    }
+    const uint32_t patterns = pe_tk_count(t, PE_TK_STARTS);
+    for (uint32_t i = 0; i < patterns; i++) {
+        if (i == PE_TK_MOST_PATTERNS || pe_tk_words(t, PE_TK_STARTS)[i] >= count) {
+            return false;
+        }
+    }
+    return count <= PE_TK_MOST_STEPS && (!count || steps[count - 1].kind == PE_TK_DONE);
+}
 
 static const char *fault_of(const pe_tokenizer *t) {
     const pe_tk_head *head = pe_tk_head_of(t);
@@ -33,7 +54,7 @@ static const char *fault_of(const pe_tokenizer *t) {
     const uint32_t *offsets = pe_tk_words(t, PE_TK_OFFSETS);
     if (!head->count || pe_tk_count(t, PE_TK_OFFSETS) != head->count + 1 ||
         pe_tk_count(t, PE_TK_FLAGS) != head->count || pe_tk_count(t, PE_TK_BYTE_IDS) != 256 ||
-        pe_tk_count(t, PE_TK_BLOCKS) != BLOCKS ||
+        pe_tk_count(t, PE_TK_BLOCKS) != BLOCKS || pe_tk_count(t, PE_TK_SETS) != 256 ||
         pe_tk_count(t, PE_TK_COMBINING) != pe_tk_count(t, PE_TK_CLASSES)) {
         return "is damaged: its sections have other sizes";
     }
@@ -49,7 +70,7 @@ static const char *fault_of(const pe_tokenizer *t) {
             return "is damaged: a block of characters lies outside of it";
         }
     }
-    return NULL;
+    return are_steps_sound(t) ? NULL : "is damaged: a step of its patterns leads nowhere";
 }
 
 pe_status pe_tokenizer_init(pe_tokenizer *tokenizer, const void *table, size_t bytes,
@@ -140,17 +161,15 @@ uint32_t pe_tk_character(const unsigned char *text, size_t bytes, size_t at, siz
     return c;
 }
 
-unsigned pe_tk_class(const pe_tokenizer *t, uint32_t character) {
-    if (character > 0x10ffff) {
-        return 0;
-    }
+uint32_t pe_tk_sets(const pe_tokenizer *t, uint32_t character) {
+    const uint32_t c = character > 0x10ffff ? 0x10ffff : character; /* itself not a character */
     const uint16_t *blocks = (const uint16_t *)(const void *)pe_tk_words(t, PE_TK_BLOCKS);
     const unsigned char *classes = (const unsigned char *)pe_tk_words(t, PE_TK_CLASSES);
-    return classes[blocks[character >> 8] * 256u + (character & 255)];
+    return pe_tk_words(t, PE_TK_SETS)[classes[blocks[c >> 8] * 256u + (c & 255)]];
 }
 
 static bool is_space(const pe_tokenizer *t, uint32_t c) {
-    return (c >= 0x1c && c < 0x20) || pe_tk_class(t, c) & PE_TK_SPACE;
+    return (c >= 0x1c && c < 0x20) || pe_tk_sets(t, c) & PE_TK_SPACE;
 }
 
 size_t pe_tk_strip(const pe_tokenizer *t, const char **text, size_t bytes) {

@@ -6,7 +6,7 @@
 #include "pe_tokenizer.h"
 
 #define PE_TOKENIZER_MAGIC 0x4b544550u /* "PETK" */
-#define PE_TOKENIZER_VERSION 2u
+#define PE_TOKENIZER_VERSION 3u
 #define PE_NO_TOKEN 0xffffffffu
 
 /* Flags of a table. */
@@ -20,11 +20,10 @@ enum {
     PE_TK_PREPEND = 64,     /* a part begins with U+2581 */
     PE_TK_FIRST = 128,      /* ... only the first one */
     PE_TK_STRIP = 256,      /* a decoded text loses its first space */
-    PE_TK_DIGITS = 512,     /* each digit is a piece */
+    PE_TK_TRIMMED = 512,    /* spans of tokens leave out spaces */
     PE_TK_UNLESS = 1024,    /* no U+2581 before one, or a space */
     PE_TK_AT_MARKS = 2048,  /* pieces begin at U+2581 */
     PE_TK_STRIP_ALL = 4096, /* the first token of a text loses all U+2581 */
-    PE_TK_TRIMMED = 8192,   /* spans of tokens leave out spaces */
 };
 
 /* Flags of a chat template. */
@@ -37,25 +36,24 @@ enum {
     PE_TK_STRIPS_SYSTEM = 32, /* likewise system messages */
 };
 
-/* How a text is split into pieces; see pe_tokenizer_split.c. */
+/* The set of \s, which every table has; others are those of its patterns. */
+enum { PE_TK_SPACE = 1 };
+
+/* Steps of a pattern; see pe_tokenizer_split.c. */
 enum {
-    PE_TK_SPLIT = 1,       /* text is split */
-    PE_TK_ANY_CASE = 2,    /* contractions in any case */
-    PE_TK_PREFIX = 4,      /* any one character may precede letters, not only a space */
-    PE_TK_LINES = 8,       /* line ends follow punctuation, and end a run of spaces */
-    PE_TK_ONE_NUMBER = 16, /* digits one by one */
-    PE_TK_THREE = 32,      /* digits in threes */
-    PE_TK_ACCENTS = 64,    /* combining marks are letters */
+    PE_TK_DONE,       /* the pattern matches */
+    PE_TK_RUN,        /* `least` to `most` characters of a set, as many as lead to a match */
+    PE_TK_POSSESSIVE, /* ... as many as there are */
+    PE_TK_NOT,        /* no character of a set follows */
+    PE_TK_ELSE,       /* the next step, or if it leads to no match, the step `operand` */
+    PE_TK_GO,         /* the step `operand` */
 };
 
-/* Classes of a character. */
-enum {
-    PE_TK_LETTER = 1,
-    PE_TK_NUMBER = 2,
-    PE_TK_SPACE = 4,
-    PE_TK_NUMERIC = 8,
-    PE_TK_ACCENT = 16, /* a combining mark */
-};
+typedef struct pe_tk_step {
+    uint32_t kind, operand, least, most;
+} pe_tk_step;
+
+enum { PE_TK_MOST_SETS = 32, PE_TK_MOST_STEPS = 256, PE_TK_MOST_PATTERNS = 8 };
 
 /* Flags of a token. */
 enum {
@@ -79,6 +77,9 @@ typedef enum pe_tk_section {
     PE_TK_BLOCKS,     /* u16 number of the block of classes of 256 characters each */
     PE_TK_CLASSES,    /* u8 classes of a character */
     PE_TK_COMBINING,  /* u8 combining classes, by the same blocks */
+    PE_TK_SETS,       /* u32 sets of each class as bits */
+    PE_TK_STEPS,      /* pe_tk_step of all patterns, as u32 */
+    PE_TK_STARTS,     /* u32 first step of each pattern */
     PE_TK_SPLITS,     /* a hash table of character, first, second: canonical decompositions */
     PE_TK_JOINS,      /* a hash table of first, second, character: compositions */
     PE_TK_ASK,        /* u8 of a chat: its text before the first question */
@@ -97,7 +98,7 @@ typedef enum pe_tk_section {
 /* The first numbers of a table. */
 typedef struct pe_tk_head {
     uint32_t magic, version, bytes, sum; /* the checksum of all that follows it */
-    uint32_t count, flags, split, unknown, longest, chat;
+    uint32_t count, flags, unknown, longest, chat;
     struct {
         uint32_t at, count;
     } sections[PE_TK_SECTIONS];
@@ -127,14 +128,16 @@ uint32_t pe_tk_token(const pe_tokenizer *t, pe_tk_section section, const unsigne
 /* The character at `at` and its bytes; an invalid byte is a character above U+10FFFF. */
 uint32_t pe_tk_character(const unsigned char *text, size_t bytes, size_t at, size_t *length);
 
-/* Its classes. */
-unsigned pe_tk_class(const pe_tokenizer *t, uint32_t character);
+/* The sets that it is in, as bits. */
+uint32_t pe_tk_sets(const pe_tokenizer *t, uint32_t character);
 
 /* Strips surrounding spaces like str.strip; returns the remaining bytes. */
 size_t pe_tk_strip(const pe_tokenizer *t, const char **text, size_t bytes);
 
-/* The end of the piece that begins at `at`. */
-size_t pe_tk_piece(const pe_tokenizer *t, const unsigned char *text, size_t bytes, size_t at);
+/* The end of the piece that begins at `at`, where the one before it ended. `ends` has
+ * PE_TK_MOST_PATTERNS numbers, zero at the start of a text. */
+size_t pe_tk_piece(const pe_tokenizer *t, const unsigned char *text, size_t bytes, size_t at,
+                   size_t *ends);
 
 /* Normalizes to NFC. `room` has 2 numbers for each byte of the text, the result at most 3 bytes. */
 size_t pe_tk_nfc(const pe_tokenizer *t, const unsigned char *text, size_t bytes,
