@@ -92,7 +92,7 @@ def test_every_character_is_in_its_sets(name: str, program: Path) -> None:
     check(program, of_pairs(PUBLISHED[name]), table_of(PUBLISHED[name]), texts)
 
 
-@pytest.mark.parametrize("kind", ["o200k", "deepseek"])
+@pytest.mark.parametrize("kind", ["o200k", "deepseek", "smollm"])
 def test_tokens_of_published_texts_match(kind: str, program: Path) -> None:
     folder = os.environ.get("POCKENGINE_DATA")
     if not folder:
