@@ -36,6 +36,7 @@ BOARD = Table(
     SCHEME | {"engine": "engine"},
     (
         Column("instructions", "guest_instructions", "millions"),
+        Column("modelled ms", "modelled_ms", "ms"),
         Column("arena, MiB", "arena_bytes", "MiB"),
         Column("peak, MiB", "peak_rss_bytes", "MiB"),
         Column("binary, KiB", "binary_bytes", "KiB"),
