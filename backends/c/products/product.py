@@ -282,7 +282,7 @@ def plan_product(
             whole = max(whole, again / SECOND_LEVEL_FLOATS)
         for split in splits:
             columns = product.n // (threads if split == "COLUMNS" else 1)
-            rows_copied = split != "INNER" and pays_to_copy_rows(product, tile, columns)
+            rows_copied = split != "INNER" and pays_to_copy_rows(product, tile, columns, device)
             rows = block_rows(product, tile, depth, device=device, rows_copied=rows_copied)
             share = min(rows, -(-product.m // (threads if split == "ROWS" else 1)))
             copied = copied_panels(product, tile, share, depth=depth, device=device)
