@@ -77,8 +77,12 @@ class KernelRow:
 @click.option("--threads", type=click.IntRange(1), help="Default: all cores.")
 @click.option("--backend", type=click.Choice(GPUS), help="Default: C, for the CPU.")
 @compile_options("device", "scheme", "optimizer", "bf16", "tuned")
-@click.option("--steps", default=20, show_default=True, type=click.IntRange(1, 64))
-@click.option("--top", default=30, show_default=True, help="Lines to print; 0 prints all.")
+@click.option(
+    "--steps", default=20, show_default=True, type=click.IntRange(1, 64), help="Of measured times."
+)
+@click.option(
+    "--top", default=30, show_default=True, type=click.IntRange(0), help="Lines; 0 prints all."
+)
 @click.option("--only", default="", help="Show kernels whose symbol, shapes or names contain this.")
 @click.option("--alone", is_flag=True, help="Also time each kernel alone, with cached operands.")
 @records_option

@@ -14,6 +14,10 @@ from pockengine.models import unicode_table
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 MOST_SETS, MOST_STEPS, MOST_PATTERNS = 32, 256, 8
+MOST_DEPTH, MOST_LONG_RUNS, LONG_RUN = 16, 2, 64
+"""Maximum nesting of groups, and maximum runs of over 64 characters in a sequence that give back:
+n of them take time in the nth power of a text's length.
+"""
 ENDLESS = 0xFFFFFFFF
 _CONTROLS = {r"\n": "\n", r"\r": "\r", r"\t": "\t"}
 _QUANTIFIERS = {"?": (0, 1), "*": (0, ENDLESS), "+": (1, ENDLESS)}
@@ -75,6 +79,7 @@ class _Parser:
 
     pattern: str
     at: int = 0
+    depth: int = 0
 
     def whole(self) -> Group:
         group = Group(self._options(any_case=False))
@@ -82,6 +87,8 @@ class _Parser:
             self._refuse("a ')' without its '('")
         if _is_nullable(group):
             self._refuse("a match of no characters")
+        if _long_runs(group) > MOST_LONG_RUNS:
+            self._refuse(f"more than {MOST_LONG_RUNS} unbounded repeats in a sequence")
         return group
 
     def _refuse(self, what: str) -> NoReturn:
@@ -111,10 +118,14 @@ class _Parser:
     def _item(self, lexeme: str, any_case: bool) -> Item:
         if lexeme in ("(", "(?:", "(?i:", "(?!"):
             self.at += len(lexeme)
+            self.depth += 1
+            if self.depth > MOST_DEPTH:
+                self._refuse(f"groups nested more than {MOST_DEPTH} deep")
             options = self._options(any_case or lexeme == "(?i:")
             if self._next() != ")":
                 self._refuse("a '(' without its ')'")
             self.at += 1
+            self.depth -= 1
             return self._not_ahead(options) if lexeme == "(?!" else self._group(options)
         chars = self._set(lexeme, any_case)
         least, most, shrinks = self._repeats()
@@ -145,6 +156,8 @@ class _Parser:
         else:
             least = int(found[1] or 0)
             most = least if "," not in found[0] else int(found[2] or ENDLESS)
+        if most < least:
+            self._refuse(f"a quantifier {found[0]}")
         more = self._next()
         if more in ("?", "*", "+") and (more, found[0][0] == "{") != ("+", False):
             self._refuse(f"a quantifier {found[0]}{more}")
@@ -195,6 +208,13 @@ def _is_nullable(item: Item) -> bool:
     if isinstance(item, Group):
         return item.optional or any(all(map(_is_nullable, option)) for option in item.options)
     return isinstance(item, NotAhead) or not item.least
+
+
+def _long_runs(item: Item) -> int:
+    """Return the long runs that give back in the sequence with the most of them."""
+    if isinstance(item, Group):
+        return max(sum(map(_long_runs, option)) for option in item.options)
+    return int(isinstance(item, Run) and item.shrinks and item.most > LONG_RUN)
 
 
 def covers(pattern: Group) -> bool:

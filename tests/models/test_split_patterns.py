@@ -185,6 +185,9 @@ def test_errors_name_unsupported_published_patterns(name: str) -> None:
 
 
 FAULTS = {
+    "a+a+a+b|c": "more than 2 unbounded repeats in a sequence",
+    "a{3,2}": r"a quantifier \{3,2\}",
+    "(" * 300 + "a" + ")" * 300: "groups nested more than 16 deep",
     "a*": "a match of no characters",
     "a|b?": "a match of no characters",
     "^a": r"'\^'",
