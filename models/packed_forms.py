@@ -36,7 +36,8 @@ def gptq(parts: Parts, settings: Mapping[str, Any]) -> Contents:
     inputs, outputs = words.type.shape[0] * (WORD // bits), words.type.shape[1]
     groups = scales.type.shape[0]
     places = parts["g_idx"].read() if "g_idx" in parts else np.arange(inputs) * groups // inputs
-    if places.shape != (inputs,) or places.min() < 0 or places.max() >= groups:
+    named = places.dtype.kind == "i" and places.shape == (inputs,)
+    if not named or places.min() < 0 or places.max() >= groups:
         raise ValueError(f"its g_idx does not name {groups} groups of {inputs} inputs")
 
     def zeros() -> np.ndarray:

@@ -148,5 +148,6 @@ def test_invalid_layers_are_refused() -> None:
     assert "proj is no layer of GPTQ: it has 3 bits" in error_message({}, bits=3)
     assert "'qzeros'" in error_message({"proj.qzeros": None})
     assert "g_idx" in error_message({"proj.g_idx": np.full(64, 2, np.int32)})
+    assert "g_idx" in error_message({"proj.g_idx": np.zeros(64, np.float32)})
     assert "scales" in error_message({"proj.scales": np.ones((2, 8), np.float16)})
     assert "quantized by 'fp8'" in error_message({}, quant_method="fp8")
