@@ -163,6 +163,18 @@ def emulator_version() -> str:
     return done.stdout.splitlines()[0].strip()
 
 
+def why_not_counted(arch: str = GUEST) -> str | None:
+    """Return why the installed emulator cannot count; None if it can, or is not installed."""
+    counter = COUNTERS.get(arch)
+    emulator = shutil.which(counter.emulator) if counter is not None else None
+    try:
+        if emulator is not None:
+            _check_plugins(emulator)
+    except FarmError as error:
+        return str(error)
+    return None
+
+
 def _find(emulator: str) -> str:
     path = shutil.which(emulator)
     if path is None:

@@ -1,6 +1,7 @@
 """Our step in the runtimes of an emulated board, without an emulator: requests, records, notes."""
 
 import json
+import os
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -77,6 +78,36 @@ def test_failing_runtimes_are_noted_and_others_are_counted(
         ("pockengine-onnx", "max_rel_error"),
     ]
     assert result.notes == ["No tvm beside full: TVM is not here"]
+
+
+@pytest.mark.parametrize("requested", [(), ("tensorflow",)])
+def test_an_emulator_without_plugins_fails_only_requested_counts(
+    requested: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulator = tmp_path / "qemu-aarch64"
+    emulator.write_text("#!/bin/sh\necho '-cpu  QEMU_CPU  model'\n")
+    emulator.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    chosen = replace(options(), references=requested)
+    case: Any = SimpleNamespace(model=chosen.model, batch=2)
+    result = BenchResult(flow._setup(chosen, case))
+    run = SimpleNamespace(instructions=())
+    artifact = SimpleNamespace(device="rpi4")
+    one: Any = SimpleNamespace(
+        name="full",
+        title="full",
+        run=run,
+        artifact=artifact,
+        data=None,
+        dtype="f32",
+        predicted=None,
+    )
+    monkeypatch.setattr(peers, "few_steps", lambda artifact, data, folder: ["/bin/true"])
+    counting.count_steps(chosen, result, [one], tmp_path)
+    lines = list(result.failures.values()) if requested else result.notes[:1]
+    assert len(lines) == 1
+    assert "was built without TCG plugins" in lines[0]
+    assert bool(result.failures) == bool(requested)
 
 
 @pytest.mark.parametrize("reason", [None, "tflite for aarch64 could not be installed"])
