@@ -67,20 +67,20 @@ class ModelledKernel:
 
 @dataclass(frozen=True)
 class ModelledStep:
-    """A step's kernels, the longest first, and what runs between them."""
+    """A step's kernels, the longest first, and what runs before them."""
 
     kernels: Sequence[ModelledKernel]
-    between: Modelled
+    before: Modelled
 
     @property
     def milliseconds(self) -> float:
         """The modelled time of the step."""
-        return self.between.milliseconds + sum(each.milliseconds for each in self.kernels)
+        return self.before.milliseconds + sum(each.milliseconds for each in self.kernels)
 
     @property
     def instructions(self) -> int:
         """The instructions of the step."""
-        return self.between.instructions + sum(each.instructions for each in self.kernels)
+        return self.before.instructions + sum(each.instructions for each in self.kernels)
 
 
 def model_kernels(
@@ -96,13 +96,13 @@ def model_kernels(
         regions = model_regions(device, built.command)
     if len(regions) != STEPS * (len(nodes) + 1):
         raise FarmError(f"{STEPS} steps of {len(nodes)} kernels marked {len(regions)} regions")
-    between, *last = regions[-len(nodes) - 1 :]
+    before, *last = regions[-len(nodes) - 1 :]
     calls: dict[str, list[tuple[Node, Modelled]]] = {}
     for node, region in zip(nodes, last, strict=True):
         symbol, _ = backend.timed(node, entry.choices.get(node))
         calls.setdefault(symbol, []).append((node, region))
     kernels = [ModelledKernel(symbol, tuple(same)) for symbol, same in calls.items()]
-    return ModelledStep(sorted(kernels, key=lambda each: -each.milliseconds), between)
+    return ModelledStep(sorted(kernels, key=lambda each: -each.milliseconds), before)
 
 
 def print_modelled(title: str, step: ModelledStep, device: str, top: int, only: str) -> None:

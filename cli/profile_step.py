@@ -30,7 +30,7 @@ from pockengine.cli.options import (
     model_argument,
     records_option,
 )
-from pockengine.cli.profile_board import model_kernels, print_modelled, short_symbol
+from pockengine.cli.profile_board import WIDTH, model_kernels, print_modelled, short_symbol
 from pockengine.cli.steps import Steps
 from pockengine.compiler.compile import compile_program
 from pockengine.devices import Device, find_device
@@ -41,7 +41,6 @@ from pockengine.farm.load import Load, watching
 from pockengine.options import CompileOptions
 from pockengine.terminal import PlainConsole
 
-WIDTH = 170
 LEGEND = (
     "us: medians, summed over a kernel's calls in a step; of roof: the least time by the peaks "
     "below, as a share; lost us: the time beyond it; first: the layer of the first call"
@@ -78,7 +77,7 @@ class KernelRow:
 @click.option("--backend", type=click.Choice(GPUS), help="Default: C, for the CPU.")
 @compile_options("device", "scheme", "optimizer", "bf16", "tuned")
 @click.option(
-    "--steps", default=20, show_default=True, type=click.IntRange(1, 64), help="Of measured times."
+    "--steps", default=20, show_default=True, type=click.IntRange(1, 64), help="Steps to time."
 )
 @click.option(
     "--top", default=30, show_default=True, type=click.IntRange(0), help="Lines; 0 prints all."

@@ -5,8 +5,8 @@
  * profiled step is therefore a little slower than the sum of its kernels.
  *
  * With PE_PROFILE_MARKS, no clock is read: each kernel begins a marked region of its own
- * (pe_mark.h), which an emulator's plugin counts and models. The region before the first kernel is
- * the rest of the step.
+ * (pe_mark.h), which an emulator's plugin counts and models. The start of a step is a region too;
+ * its end belongs to the last kernel's.
  */
 #ifndef PE_PROFILE_H
 #define PE_PROFILE_H
