@@ -45,6 +45,7 @@ from pockengine.frontends.torch.places import Distances
 from pockengine.frontends.torch.replaced import replaced
 from pockengine.frontends.torch.selected import SameSizes, select_all
 from pockengine.frontends.torch.size_checks import answer_of_check, checks_passed
+from pockengine.frontends.torch.stacks import short_stacks
 from pockengine.frontends.torch.stand_ins import stand_ins
 from pockengine.frontends.torch.transforms import transforms
 from pockengine.frontends.torch.unfilled import standing_in
@@ -119,6 +120,7 @@ def _export(
     try:
         with (
             _silence(),
+            short_stacks(),
             _unchanged(module),
             own_gradients(module),
             transforms(),

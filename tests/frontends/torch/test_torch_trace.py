@@ -9,6 +9,8 @@ from torch import nn
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends.torch.model import from_torch
+from pockengine.frontends.torch.nodes import name_of, source_line
+from pockengine.frontends.torch.trace import trace
 from pockengine.tests.frontends.torch.checks import (
     FORWARD_TOLERANCE,
     Function,
@@ -273,3 +275,27 @@ def test_a_check_before_a_no_grad_block_is_dropped() -> None:
 
     graph = from_torch(Watched(), (torch.zeros(4, 3),))
     assert list(graph.outputs) == ["loss"]
+
+
+class InLayers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 6), nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.layers(x)
+        return hidden * 2
+
+
+def lines_of(module: nn.Module) -> dict[str, str]:
+    nodes = trace(module, (X,), {}).graph.nodes
+    return {name_of(node): source_line(node) for node in nodes if node.op == "call_function"}
+
+
+def test_operators_keep_the_line_of_the_module_that_calls_them() -> None:
+    lines = lines_of(InLayers())
+    assert lines["linear"].startswith(f"`hidden = self.layers(x)` at {__file__}:")
+    assert lines["relu"] == lines["linear"]
+    assert lines["mul"].startswith(f"`return hidden * 2` at {__file__}:")
+    of_pytorch = lines_of(InLayers().layers)  # a Sequential has no lines of its own
+    assert "F.linear(" in of_pytorch["linear"]
