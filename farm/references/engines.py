@@ -106,6 +106,9 @@ ENGINES = _table(
 )
 """The engines of listed models, by name."""
 
+STORAGES = ("f32", "bf16", "f16", "int8", "int4")
+"""Types of frozen weights with which a decoder generates; the first by default."""
+
 LM_ENGINES = _table(
     (
         Engine(TORCH, "eager"),
@@ -115,17 +118,12 @@ LM_ENGINES = _table(
         Engine(PEFT),
         Engine(PEFT, allocator=MALLOC),
         Engine(PEFT, dtype="bf16", allocator=MALLOC),
-        Engine(OWN),
-        Engine(OWN, dtype="bf16"),
-        Engine(OWN, dtype="int4"),
-        Engine(OWN, dtype="int8"),
-        *(Engine(LLAMA_CPP, dtype=dtype) for dtype in ("f32", "int8", "int4")),
+        *(Engine(OWN, dtype=storage) for storage in STORAGES),
+        *(Engine(LLAMA_CPP, dtype=storage) for storage in STORAGES),
         Engine(OWN, states="8bit"),
     )
 )
 """The engines of language models, by name, ours among them."""
-STORAGES = ("f32", "bf16", "f16", "int8", "int4")
-"""Types of frozen weights with which a decoder generates; the first by default."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,13 @@ from pockengine.farm.bench.generation import GenerationMeasurement, measure_gene
 from pockengine.farm.bench.generation_table import generation_records, generation_table
 from pockengine.farm.cli.bench import main
 from pockengine.farm.cli.bench_generation import GenerationSuite
-from pockengine.farm.references.engines import LLAMA_CPP, STORAGES
+from pockengine.farm.references.engines import (
+    LLAMA_CPP,
+    OWN,
+    STORAGES,
+    Engine,
+    find_lm_engine,
+)
 from pockengine.farm.references.worker import LM_TORCH, open_lm_worker
 from pockengine.models.gguf_model import TYPES
 from pockengine.tests.farm.bench.warm import warm_workers
@@ -84,8 +90,12 @@ def test_stored_weights_answer_as_what_they_decode_to(
     assert {x.dtype for x in generation_records(result, "abc", 1)} == {"f32", storage}
 
 
-def test_llama_cpp_has_a_type_for_each_storage() -> None:
+def test_engines_exist_for_each_storage() -> None:
     assert set(TYPES) == set(STORAGES)
+    for framework in (OWN, LLAMA_CPP):
+        for storage in STORAGES:
+            engine = Engine(framework, dtype=storage)
+            assert find_lm_engine(engine.name) == engine
 
 
 def test_wrong_tokens_have_no_speed() -> None:
