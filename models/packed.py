@@ -17,6 +17,7 @@ from pockengine.compiler.ir.contents import Contents
 from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import DType
 from pockengine.errors import GraphError, ImportModelError
+from pockengine.models.fp8 import fp8
 from pockengine.models.mxfp4 import mxfp4
 from pockengine.models.packed_forms import (
     COMPRESSED,
@@ -75,6 +76,9 @@ FORMATS: Mapping[str, PackedFormat] = {
         ".weight_scale",
         (".weight", *(f".weight_{part}" for part in _COMPRESSED), ".input_scale"),
         compressed,
+    ),
+    "fp8": PackedFormat(
+        "FP8", ".weight_scale_inv", (".weight", ".weight_scale_inv", ".activation_scale"), fp8
     ),
     "mxfp4": PackedFormat("MXFP4", "_blocks", ("_blocks", "_scales"), mxfp4, weight=""),
 }

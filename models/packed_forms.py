@@ -2,7 +2,7 @@
 
 GPTQ: AutoGPTQ's QuantLinear. AWQ: AutoAWQ's `packing_utils`, version "gemm". NF4 and FP4:
 bitsandbytes' `QuantState`. torchao: `IntxUnpackedToInt8Tensor`. compressed-tensors (llm-compressor,
-vLLM): formats "pack-quantized" and "int-quantized".
+vLLM): formats "pack-quantized", "int-quantized" and "float-quantized" of 8 bits.
 """
 
 import json
@@ -16,6 +16,7 @@ from pockengine.compiler.ir.contents import Contents, Lazy
 from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import DType, converted
 from pockengine.compiler.ir.types import F32, Shape, TensorType
+from pockengine.models.fp8 import scaled
 
 WORD = 32
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
@@ -109,8 +110,14 @@ def torchao(parts: Parts, settings: Mapping[str, Any]) -> Contents:
     return _signed(shape, codes.read, (scales, zeros.read()), half)
 
 
-COMPRESSED = ("pack-quantized", "int-quantized", "naive-quantized", "mixed-precision")
-"""Formats of compressed-tensors that may have integer weights."""
+COMPRESSED = (
+    "pack-quantized",
+    "int-quantized",
+    "float-quantized",
+    "naive-quantized",
+    "mixed-precision",
+)
+"""Formats of compressed-tensors that may have integers, or floats of 8 bits."""
 
 
 def compressed(parts: Parts, settings: Mapping[str, Any]) -> Contents:
@@ -121,6 +128,8 @@ def compressed(parts: Parts, settings: Mapping[str, Any]) -> Contents:
     scales = parts["weight_scale"]
     if "weight_packed" not in parts:
         codes = parts["weight"]
+        if codes.type.dtype is DType.F32:  # of 8 bits in the file
+            return scaled(codes, scales, _block(settings) if scales.type.shape[1:] > (1,) else None)
         shape, half = codes.type.shape, 1 << 7
         if len(shape) != 2 or codes.type.dtype is not DType.I8:
             raise ValueError(f"its weight is {codes.type}, and 8-bit integers are read")
@@ -133,6 +142,13 @@ def compressed(parts: Parts, settings: Mapping[str, Any]) -> Contents:
         return _columns(words.read(), bits)[:, : shape[1]] - (1 << bits - 1)
 
     return _grouped(shape, unpacked, (scales, parts), 1 << bits - 1)
+
+
+def _block(settings: Mapping[str, Any]) -> Any:
+    """Return the size of blocks in the configuration; None for scales of tensors and rows."""
+    weights = [group["weights"] for group in settings["config_groups"].values()]
+    blocks = [one.get("block_structure") for one in weights if one.get("strategy") == "block"]
+    return blocks[0] if blocks else None
 
 
 def _declared_bits(settings: Mapping[str, Any], words: TensorType, shape: tuple[int, ...]) -> int:

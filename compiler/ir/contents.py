@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pockengine.compiler.ir.floats8 import FLOATS8
 from pockengine.compiler.ir.scalars import DType, converted, numbers_of, of_numbers
 from pockengine.compiler.ir.types import Shape, TensorType
 from pockengine.errors import GraphError
@@ -153,7 +154,7 @@ UNREADABLE = (
 def mapped(path: Path) -> dict[str, Contents]:
     """The tensors of a safetensors file by name, none of them read; GraphError for another file.
 
-    The file must not change while they are used.
+    Those of 8-bit floats are read as f32. The file must not change while they are used.
     """
     try:
         with path.open("rb") as file:
@@ -194,7 +195,9 @@ def _check_cover(places: Sequence[Sequence[int]], size: int) -> None:
 
 
 def _mapped(path: Path, name: str, row: Mapping[str, object], start: int, end: int) -> Contents:
-    dtype = next((dtype for dtype in DType if dtype.stored_name == row["dtype"]), None)
+    wide = FLOATS8.get(str(row["dtype"]))
+    stored = DType.U8.stored_name if wide is not None else row["dtype"]
+    dtype = next((dtype for dtype in DType if dtype.stored_name == stored), None)
     if dtype is None:
         raise ValueError(f"{name} is of type {row['dtype']}, which is not supported")
     shape: Shape = tuple(int(size) for size in row["shape"])  # type: ignore[attr-defined]
@@ -207,4 +210,7 @@ def _mapped(path: Path, name: str, row: Mapping[str, object], start: int, end: i
         view = np.memmap(path, np.uint8, "r", first, (type_.nbytes,))
         return np.asarray(view).view(dtype.numpy).reshape(shape)
 
+    if wide is not None:
+        numbers = wide
+        return Lazy(TensorType(DType.F32, shape), lambda: numbers[load()], f"{name} of {path}")
     return Lazy(type_, load, f"{name} of {path}")

@@ -58,7 +58,7 @@ def _summary(frame: FrameType) -> traceback.FrameSummary:
 
 @contextmanager
 def short_stacks() -> Iterator[None]:
-    """Let traces record one line per operator, where PyTorch's tracer is built as this expects."""
+    """Record one line per operator in traces, if PyTorch has the class that this replaces."""
     if not hasattr(proxy, NAME):
         yield
         return

@@ -173,7 +173,7 @@ def test_other_formats_are_refused_by_name(tmp_path: Path) -> None:
     about = json.loads((tmp_path / "config.json").read_text())
     for changes, fact in (
         ({"format": None, "sparsity_config": "x"}, "in the format None (dense); pack-quantized"),
-        ({"format": "float-quantized"}, "in the format float-quantized (dense); pack-quantized"),
+        ({"format": "nvfp4-pack-quantized"}, "in the format nvfp4-pack-quantized (dense); pack-"),
         (
             {"sparsity_config": {"format": "sparse-24-bitmask"}},
             "pack-quantized (sparse-24-bitmask)",

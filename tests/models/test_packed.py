@@ -150,4 +150,4 @@ def test_invalid_layers_are_refused() -> None:
     assert "g_idx" in error_message({"proj.g_idx": np.full(64, 2, np.int32)})
     assert "g_idx" in error_message({"proj.g_idx": np.zeros(64, np.float32)})
     assert "scales" in error_message({"proj.scales": np.ones((2, 8), np.float16)})
-    assert "quantized by 'fp8'" in error_message({}, quant_method="fp8")
+    assert "quantized by 'hqq'" in error_message({}, quant_method="hqq")

@@ -1,0 +1,51 @@
+"""FP8 weights: 8-bit floats with a scale for the tensor, each row, or each block.
+
+`weight_scale_inv`: DeepSeek-V3 (arXiv 2412.19437, 3.3) and transformers' FineGrainedFP8Config.
+`weight_scale`: "float-quantized" of compressed-tensors. Both multiply.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir.contents import Contents, Lazy
+from pockengine.compiler.ir.scalars import converted
+from pockengine.compiler.ir.types import F32, TensorType
+
+Parts = Mapping[str, Contents]
+
+
+def fp8(parts: Parts, settings: Mapping[str, Any]) -> Contents:
+    """[out, in] numbers with [out / rows, in / columns] scales; `weight_block_size` names both."""
+    return scaled(parts["weight"], parts["weight_scale_inv"], settings.get("weight_block_size"))
+
+
+def scaled(weight: Contents, scales: Contents, block: Any = None) -> Contents:
+    """Return [out, in] numbers times their scales; the last block of an axis may be smaller.
+
+    Without `block`, blocks are of equal size.
+    """
+    shape, grid = weight.type.shape, scales.type.shape
+    if len(shape) == 2 and scales.type.size == 1:
+        grid = (1, 1)
+    if len(shape) != 2 or len(grid) != 2 or not weight.type.dtype.is_float:
+        raise ValueError(f"its weight is {weight.type}, with scales {scales.type}")
+    sizes = tuple(int(size) for size in block) if block and grid != (1, 1) else _sizes(shape, grid)
+    if grid != tuple(-(-length // size) for length, size in zip(shape, sizes, strict=True)):
+        raise ValueError(f"its weight is {weight.type}, with scales {scales.type} of {sizes}")
+
+    def load() -> np.ndarray:
+        factors = converted(scales.read(), F32).reshape(grid)
+        rows, columns = (
+            np.arange(length) // size for length, size in zip(shape, sizes, strict=True)
+        )
+        return converted(weight.read(), F32) * factors[np.ix_(rows, columns)]
+
+    return Lazy(TensorType(F32, shape), load, "a weight of FP8")
+
+
+def _sizes(shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[int, ...]:
+    if any(count < 1 or length % count for length, count in zip(shape, grid, strict=True)):
+        raise ValueError(f"{list(shape)} weights are not divisible into {list(grid)} scales")
+    return tuple(length // count for length, count in zip(shape, grid, strict=True))
