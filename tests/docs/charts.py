@@ -101,9 +101,9 @@ def _language() -> str:
     speed = ratios(LANGUAGE, "PyTorch or PEFT, ms", "PockEngine, ms")
     memory = ratios(LANGUAGE, "PyTorch or PEFT, MiB", "PockEngine, MiB")
     bars = []
-    for ((model, _, scheme), faster), (_, less) in zip(speed, memory, strict=True):
-        bars.append(_times(f"{model}, {scheme}, speed", faster))
-        bars.append(Bar(f"{model}, {scheme}, memory", less, f"{less:.2f}x", ours=False))
+    for ((model, scheme, cpu), faster), (_, less) in zip(speed, memory, strict=True):
+        bars.append(_times(f"{model}, {scheme}, {cpu}, speed", faster))
+        bars.append(Bar(f"{model}, {scheme}, {cpu}, memory", less, f"{less:.2f}x", ours=False))
     return bar_chart(
         "Fine-tuning a decoder: times faster, and times less memory, than PyTorch or PEFT",
         "512 tokens, batch 1, AdamW, f32, two threads. Dashed: PyTorch or PEFT.",

@@ -5,9 +5,14 @@ from pockengine.tests.docs.records import ROOT
 
 OURS = {"engine": "pockengine"}
 F32 = {"dtype": "f32"}
-ZEN3 = "AMD Zen 3, 2 cores, virtual machine"
-OTHERS = ("torch-eager", "peft")
+ZEN3, ZEN5 = (f"AMD Zen {version}, 2 cores, virtual machine" for version in (3, 5))
+RAPIDS = "Intel Granite Rapids, 2 cores, virtual machine"
+OTHERS = {
+    "engine": ("torch-eager", "torch-eager-malloc", "torch-compile-malloc", "peft", "peft-malloc")
+}
 SCHEME = {"scheme": "scheme"}
+STORED = ("", "-bf16", "-f16", "-int8", "-int4")
+"""How an engine's name ends, by the type of its frozen weights."""
 MODEL = {"model": "model"}
 
 PEERS = Table(
@@ -145,35 +150,30 @@ PAIRS = Table(
 )
 LANGUAGE = Table(
     "language.jsonl",
-    MODEL | {"seq_len": "tokens"} | SCHEME,
+    MODEL | SCHEME | {"cpu": "CPU"},
     (
-        Column("PyTorch or PEFT, ms", "step_ms", "ms", F32, besides="pockengine", lowest=True),
-        Column("PockEngine, ms", "step_ms", "ms", OURS | F32 | {"note": None}),
+        Column("PyTorch or PEFT, ms", "step_ms", "ms", OTHERS, lowest=True),
+        Column("PockEngine, ms", "step_ms", "ms", OURS),
         Ratio("faster", "PyTorch or PEFT, ms", "PockEngine, ms"),
-        Column(
-            "PyTorch or PEFT, MiB",
-            "peak_rss_bytes",
-            "MiB",
-            F32,
-            besides="pockengine",
-            lowest=True,
-        ),
-        Column("PockEngine, MiB", "peak_rss_bytes", "MiB", OURS | F32 | {"note": None}),
+        Column("PyTorch or PEFT, MiB", "peak_rss_bytes", "MiB", OTHERS, lowest=True),
+        Column("PockEngine, MiB", "peak_rss_bytes", "MiB", OURS),
         Column(
             "in fewer bits, MiB",
             "peak_rss_bytes",
             "MiB",
-            OURS | {"note": ("8-bit states", "frozen weights in 4 bits")},
+            {"engine": ("pockengine-8bit", "pockengine-int4")},
+            lowest=True,
         ),
     ),
-    {"cpu": ZEN3, "seq_len": 512},
+    {"cpu": (ZEN3, ZEN5), "seq_len": 512},
+    names={ZEN3: "Zen 3", ZEN5: "Zen 5"},
     command="bazel run //farm:bench -- --device=host --suite=llm --model MODEL --tokens 512",
 )
 LANGUAGE_BF16 = Table(
     "language.jsonl",
-    MODEL | {"seq_len": "tokens"} | SCHEME,
+    MODEL | {"seq_len": "tokens"} | SCHEME | {"cpu": "CPU"},
     (
-        Column("PockEngine, bf16", "step_ms", "ms", OURS | {"dtype": "bf16"}),
+        Column("PockEngine, bf16", "step_ms", "ms", {"engine": "pockengine-bf16"}),
         Column(
             "PyTorch or PEFT, bf16",
             "step_ms",
@@ -181,9 +181,24 @@ LANGUAGE_BF16 = Table(
             {"engine": ("torch-eager-bf16-malloc", "peft-bf16-malloc")},
         ),
         Ratio("faster", "PyTorch or PEFT, bf16", "PockEngine, bf16"),
-        Column("PyTorch or PEFT, f32", "step_ms", "ms", F32 | {"engine": OTHERS}),
+        Column("PyTorch or PEFT, f32", "step_ms", "ms", OTHERS, lowest=True),
     ),
-    {"cpu": "Intel Granite Rapids, 2 cores, virtual machine"},
+    {"cpu": (RAPIDS, ZEN5)},
+    names={RAPIDS: "Granite Rapids", ZEN5: "Zen 5"},
+)
+GENERATION = Table(
+    "generation.jsonl",
+    MODEL | {"dtype": "frozen weights"},
+    tuple(
+        Column(f"{title}, {what} ms", f"{what}_ms", "ms", {"engine": engines})
+        for what in ("prompt", "token")
+        for title, engines in (
+            ("PockEngine", tuple(f"pockengine{form}" for form in STORED)),
+            ("llama.cpp", tuple(f"llama.cpp{form}" for form in STORED)),
+            ("transformers", ("torch-eager",)),
+        )
+    ),
+    names={"int8": "8 bits", "int4": "4 bits"},
 )
 PHONE_PEER = Table(
     "mobile-finetuner.jsonl",
@@ -289,6 +304,7 @@ TABLES = {
     "pairs": PAIRS,
     "language": LANGUAGE,
     "language-bf16": LANGUAGE_BF16,
+    "generation": GENERATION,
     "mobile-finetuner": PHONE_PEER,
     "limited": LIMITED,
     "planned": PLANNED,

@@ -61,6 +61,7 @@ MODELS = {
     "gpt-2-medium": "GPT-2 medium",
     "gpt-2-small": "GPT-2 small",
     "llama-110m": "LLaMA 110M",
+    "llama-110m-256": "LLaMA 110M",
     "llama-15m": "LLaMA 15M",
     "llama2-7b": "LLaMA2 7B",
     "mbv2-w0.35": "MobileNetV2-0.35",
@@ -83,6 +84,7 @@ MODELS = {
     "resnet50-224": "ResNet-50-224",
     "resnet8": "ResNet-8",
     "tinyllama-1.1b": "TinyLlama 1.1B",
+    "tinyllama-1.1b-256": "TinyLlama 1.1B",
     "vit-tiny-224": "ViT-tiny-224",
     "vit-tiny-64": "ViT-tiny-64",
 }

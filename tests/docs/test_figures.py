@@ -13,7 +13,7 @@ from pockengine.tests.docs.figures import files
 from pockengine.tests.docs.marks import render, stale
 from pockengine.tests.docs.records import RESULTS, ROOT, read_figure, read_figures
 
-MOST_WORDS = 2500
+MOST_WORDS = 2000
 GENERATED = "python -m pockengine.tests.docs.figures"
 
 
