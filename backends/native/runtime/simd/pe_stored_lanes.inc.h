@@ -46,12 +46,21 @@ PE_INLINE PE_V(pe_vi) PE_V(pe_half_bits)(PE_V(pe_vf) v) {
     return y | ((bits >> 16) & 0x8000);
 }
 
+#if PE_HALVES
+typedef _Float16 PE_V(pe_vhf) __attribute__((vector_size(PE_LANES * 2)));
+
+PE_INLINE PE_V(pe_vf) PE_V(pe_of_half)(PE_V(pe_vi) half) {
+    const PE_V(pe_vhf) numbers = (PE_V(pe_vhf)) __builtin_convertvector(half, PE_V(pe_vh));
+    return __builtin_convertvector(numbers, PE_V(pe_vf));
+}
+#else
 PE_INLINE PE_V(pe_vf) PE_V(pe_of_half)(PE_V(pe_vi) half) {
     const PE_V(pe_vi) a = (half & 0x7fff) << 13;
     const PE_V(pe_vf) scaled = PE_V(pe_of_bits)(a) * 0x1p112f;
     const PE_V(pe_vi) infinite = (a >= 0x7c00 << 13) & (a | 0x7f800000);
     return PE_V(pe_of_bits)((PE_V(pe_vi))scaled | infinite | ((half & 0x8000) << 16));
 }
+#endif
 
 PE_INLINE PE_V(pe_vf) PE_V(pe_round_hf)(PE_V(pe_vf) v) {
     return PE_V(pe_of_half)(PE_V(pe_half_bits)(v));

@@ -56,6 +56,13 @@
 #define PE_MASK_256 0
 #endif
 
+/* Instructions that widen vectors of f16. GCC uses them for single numbers only. */
+#if defined(__clang__) && (defined(__F16C__) || defined(__aarch64__))
+#define PE_HALVES 1
+#else
+#define PE_HALVES 0
+#endif
+
 #if defined(__ARM_NEON)
 #define PE_NEON 1
 #include <arm_neon.h>
