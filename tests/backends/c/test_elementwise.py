@@ -26,6 +26,7 @@ from pockengine.compiler.ir.scalars import BF16_FORM, numbers_of
 from pockengine.compiler.ops.elementwise import INTEGER_TOO
 from pockengine.compiler.passes.kernels.fuse import Fuse
 from pockengine.compiler.target import Target
+from pockengine.tests.backends.c.anchors import check_on_arm, check_with_zig
 from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw_array, run_cases
 
 UNARY = ["neg", "abs", "sign", "exp", "log", "sqrt", "rsqrt", "reciprocal", "square", "relu"]
@@ -234,6 +235,20 @@ def test_casts_of_stored_types_agree_bit_for_bit(tmp_path: Path) -> None:
             same = (ours == theirs) | ((ours != ours) & (theirs != theirs))
             assert same.all(), (case.node, case.operands[0][~same][:5], ours[~same][:5])
             assert (np.signbit(ours) == np.signbit(theirs))[ours == ours].all(), case.node
+
+
+@pytest.mark.parametrize(("device", "isa"), [("host", "avx2"), ("rpi4", "neon")])
+def test_instructions_that_widen_f16_are_exact(device: str, isa: str, tmp_path: Path) -> None:
+    """By zig's clang: gcc takes bit operations instead."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    halves = halves[np.isfinite(halves)]
+    g = Builder(Graph("case"))
+    node = g.emit("cast", g.input("x", TensorType(DType.F16, halves.shape)), dtype="f32")
+    cases = [Case(node, CBackend(device_of(isa)).kernel(node), (halves,))]
+    if device == "rpi4":
+        check_on_arm(cases, tmp_path, tolerance=1e-16)
+    else:
+        check_with_zig(cases, tmp_path, device, tolerance=1e-16)
 
 
 def test_a_stored_type_is_rounded_inside_of_a_kernel_too(tmp_path: Path) -> None:
