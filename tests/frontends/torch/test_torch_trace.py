@@ -5,11 +5,13 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch.fx import proxy
 
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends.torch.model import from_torch
 from pockengine.frontends.torch.nodes import name_of, source_line
+from pockengine.frontends.torch.stacks import short_stacks
 from pockengine.frontends.torch.trace import trace
 from pockengine.tests.frontends.torch.checks import (
     FORWARD_TOLERANCE,
@@ -299,3 +301,18 @@ def test_operators_keep_the_line_of_the_module_that_calls_them() -> None:
     assert lines["mul"].startswith(f"`return hidden * 2` at {__file__}:")
     of_pytorch = lines_of(InLayers().layers)  # a Sequential has no lines of its own
     assert "F.linear(" in of_pytorch["linear"]
+
+
+class Asking(nn.Module):
+    def forward(self) -> list[str]:
+        with short_stacks():
+            found = proxy.CapturedTraceback.extract()
+            assert found.format() == found.summary().format()  # of tracers old and new
+            assert found.tb is not None  # anything else is PyTorch's own
+        return found.format()
+
+
+def test_tracers_of_each_release_get_the_line() -> None:
+    (text,) = Asking()()
+    assert "found = proxy.CapturedTraceback.extract()" in text
+    assert __file__ in text
