@@ -16,7 +16,8 @@ def _floats(exponent_bits: int) -> np.ndarray:
     significand = fraction + np.where(exponent == 0, 0, 1 << fraction_bits)
     bias = (1 << exponent_bits - 1) - 1
     size = np.ldexp(significand.astype(np.float32), np.maximum(exponent, 1) - bias - fraction_bits)
-    return np.where(codes < 128, size, -size)
+    numbers: np.ndarray = np.where(codes < 128, size, -size)
+    return numbers
 
 
 def _e4m3() -> np.ndarray:
