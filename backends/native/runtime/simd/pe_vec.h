@@ -56,9 +56,10 @@
 #define PE_MASK_256 0
 #endif
 
-/* Instructions that widen vectors of f16. GCC uses them for single numbers only. */
+/* Instructions that widen vectors of f16. GCC uses them for single numbers only; clang has _Float16
+ * on x86 since 15. */
 #if defined(__clang__) && (defined(__F16C__) || defined(__aarch64__))
-#define PE_HALVES 1
+#define PE_HALVES (__clang_major__ >= 15)
 #else
 #define PE_HALVES 0
 #endif
