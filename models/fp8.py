@@ -32,7 +32,9 @@ def scaled(weight: Contents, scales: Contents, block: Any = None) -> Contents:
     if len(shape) != 2 or len(grid) != 2 or not weight.type.dtype.is_float:
         raise ValueError(f"its weight is {weight.type}, with scales {scales.type}")
     sizes = tuple(int(size) for size in block) if block and grid != (1, 1) else _sizes(shape, grid)
-    if grid != tuple(-(-length // size) for length, size in zip(shape, sizes, strict=True)):
+    if min(sizes) < 1 or grid != tuple(
+        -(-length // size) for length, size in zip(shape, sizes, strict=True)
+    ):
         raise ValueError(f"its weight is {weight.type}, with scales {scales.type} of {sizes}")
 
     def load() -> np.ndarray:

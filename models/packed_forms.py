@@ -128,7 +128,7 @@ def compressed(parts: Parts, settings: Mapping[str, Any]) -> Contents:
     scales = parts["weight_scale"]
     if "weight_packed" not in parts:
         codes = parts["weight"]
-        if codes.type.dtype is DType.F32:  # of 8 bits in the file
+        if codes.type.dtype is DType.F32 and _has_floats(settings):  # of 8 bits in the file
             return scaled(codes, scales, _block(settings) if scales.type.shape[1:] > (1,) else None)
         shape, half = codes.type.shape, 1 << 7
         if len(shape) != 2 or codes.type.dtype is not DType.I8:
@@ -144,9 +144,15 @@ def compressed(parts: Parts, settings: Mapping[str, Any]) -> Contents:
     return _grouped(shape, unpacked, (scales, parts), 1 << bits - 1)
 
 
+def _has_floats(settings: Mapping[str, Any]) -> bool:
+    groups = settings["config_groups"].values()
+    return any((group.get("weights") or {}).get("type") == "float" for group in groups)
+
+
 def _block(settings: Mapping[str, Any]) -> Any:
     """Return the size of blocks in the configuration; None for scales of tensors and rows."""
-    weights = [group["weights"] for group in settings["config_groups"].values()]
+    groups = settings["config_groups"].values()
+    weights = [group["weights"] for group in groups if group.get("weights")]
     blocks = [one.get("block_structure") for one in weights if one.get("strategy") == "block"]
     return blocks[0] if blocks else None
 

@@ -106,6 +106,12 @@ def test_lora_over_a_folder_in_fp8_matches_peft_over_decoded_weights(tmp_path: P
     ("settings", "tensors", "fact"),
     [
         (BLOCKS, {"weight_scale_inv": torch.ones(2, 3)}, "scales f32[2,3] of (16, 32)"),
+        ({**BLOCKS, "weight_block_size": [0, 0]}, {"weight_scale_inv": torch.ones(2, 3)}, "(0, 0)"),
+        (
+            {**ROWS, "config_groups": {"g": {"weights": {"num_bits": 8, "type": "int"}}}},
+            {"weight_scale": torch.ones(12, 1)},
+            "and 8-bit integers are read",
+        ),
         (ROWS, {"weight_scale": torch.ones(5, 1)}, "not divisible into [5, 1] scales"),
         (ROWS, {"weight_scale": torch.ones(12)}, "with scales f32[12]"),
         (BLOCKS, {"weight": torch.ones(3), "weight_scale_inv": torch.ones(1)}, "weight is f32[3]"),
