@@ -84,7 +84,6 @@ MODELS = {
     "resnet50-224": "ResNet-50-224",
     "resnet8": "ResNet-8",
     "tinyllama-1.1b": "TinyLlama 1.1B",
-    "tinyllama-1.1b-256": "TinyLlama 1.1B",
     "vit-tiny-224": "ViT-tiny-224",
     "vit-tiny-64": "ViT-tiny-64",
 }
