@@ -8,7 +8,6 @@ numbers that they decode to; llama.cpp takes part if it is installed and can run
 
 import contextlib
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from pockengine.backends.artifact import Artifact, write_artifact
@@ -22,16 +21,10 @@ from pockengine.farm.bench.llm import BYTES, TORCH, free_bytes
 from pockengine.farm.bench.llm_case import LmCase, make_lm_case
 from pockengine.farm.load import watching
 from pockengine.farm.progress import step
-from pockengine.farm.references.engines import LLAMA_CPP, OWN, Engine
+from pockengine.farm.references.engines import LLAMA_CPP, LM_OWN, Engine, find_lm_engine
 from pockengine.farm.references.lm_job import LmData, LmJob, write_lm_job
 from pockengine.farm.references.timing import Timing, interleave
-from pockengine.farm.references.worker import (
-    LM_OWN,
-    LM_TORCH,
-    Worker,
-    open_lm_worker,
-    why_lm_missing,
-)
+from pockengine.farm.references.worker import Worker, open_lm_worker, why_missing
 from pockengine.models.decoding import decoding_graphs
 from pockengine.models.gguf_model import TYPES, write_gguf_model
 from pockengine.options import CompileOptions
@@ -81,16 +74,16 @@ class GenerationResult:
 
 @dataclass(frozen=True)
 class _Opened:
-    """An engine, its worker, and what the worker opens."""
+    """An engine, and what its worker opens; the job's own model if that is empty."""
 
-    engine: str
-    module: str
-    opens: str
+    engine: Engine
+    opens: str = ""
 
 
 def measure_generation(measurement: GenerationMeasurement, folder: Path) -> GenerationResult:
     """Measure one model; FarmError if transformers is missing or the tokens differ."""
-    reason = why_lm_missing(TORCH, adapters=False)
+    transformers = find_lm_engine(TORCH)
+    reason = why_missing(transformers)
     if reason:
         raise FarmError(reason)
     title, threads = f"{measurement.model}, {measurement.prompt} tokens", measurement.threads
@@ -100,18 +93,17 @@ def measure_generation(measurement: GenerationMeasurement, folder: Path) -> Gene
         reference, peer = case.folder, _llama_cpp(case, measurement, folder / "model.gguf")
         if measurement.storage != F32.value:
             reference = case.decoded(artifact, folder / "decoded")
-    own = Engine(OWN, dtype=measurement.storage).name
-    opened = [_Opened(TORCH, LM_TORCH, TORCH), *peer.opened]
-    opened.append(_Opened(own, LM_OWN, str(artifact.folder)))
+    own = Engine(LM_OWN, dtype=measurement.storage)
+    opened = [_Opened(transformers), *peer.opened, _Opened(own, str(artifact.folder))]
     _check_memory(case, len(opened))
     jobs = _jobs(case, reference, measurement, folder)
     with contextlib.ExitStack() as stack:
         workers: dict[tuple[str, str], Worker] = {}
         for each in opened:
-            with step(f"{title}: {each.engine}"):
+            with step(f"{title}: {each.engine.name}"):
                 for phase, job in jobs.items():
-                    worker = open_lm_worker(each.module, job, each.opens, threads)
-                    workers[each.engine, phase] = stack.enter_context(worker)
+                    worker = open_lm_worker(each.engine, job, threads, each.opens)
+                    workers[each.engine.name, phase] = stack.enter_context(worker)
         _check_tokens(workers)
         with watching() as load, step(f"{title}: in turn"):
             lines = _in_turn(workers, measurement)
@@ -150,15 +142,16 @@ class _Peer:
 def _llama_cpp(case: LmCase, measurement: GenerationMeasurement, file: Path) -> _Peer:
     """Write the model's GGUF file for llama.cpp, if that is installed and knows the family."""
     engine = Engine(LLAMA_CPP, dtype=measurement.storage)
-    if find_spec(LLAMA_CPP.package) is None:
-        return _Peer(absent=f"{LLAMA_CPP.name}: {LLAMA_CPP.package} is not installed")
+    reason = why_missing(engine)
+    if reason:
+        return _Peer(absent=f"{LLAMA_CPP.name}: {reason}")
     try:
         weights = case.model.file_weights()
         config = case.model.module.config
         write_gguf_model(file, config, weights, TYPES[measurement.storage])
     except ImportModelError as error:
         return _Peer(absent=f"{LLAMA_CPP.name}: {error}")
-    return _Peer((_Opened(engine.name, LLAMA_CPP.worker, str(file)),))
+    return _Peer((_Opened(engine, str(file)),))
 
 
 def _check_memory(case: LmCase, engines: int) -> None:

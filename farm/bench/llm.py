@@ -23,18 +23,13 @@ from pockengine.farm.bench.check import LOSS_TOLERANCE, loss_error
 from pockengine.farm.bench.llm_case import RATE, LmCase, make_lm_case
 from pockengine.farm.load import watching
 from pockengine.farm.progress import step
-from pockengine.farm.references.engines import find_lm_engine
+from pockengine.farm.references.engines import Engine, find_lm_engine
 from pockengine.farm.references.lm_job import LmData, LmJob, write_lm_job
 from pockengine.farm.references.timing import Timing, interleave
-from pockengine.farm.references.worker import (
-    LM_OWN,
-    LM_TORCH,
-    Worker,
-    open_lm_worker,
-    why_lm_missing,
-)
+from pockengine.farm.references.worker import Worker, open_lm_worker, why_missing
 
 OURS, TORCH, PEFT = "pockengine", "torch-eager", "peft"
+MLX = ("mlx", "mlx-bf16")
 FULL, LORA, SPARSE = "full", "lora", "sparse"
 FORMS = {
     OURS: (EXACT, False),
@@ -45,9 +40,9 @@ FORMS = {
 """Ours: how frozen weights and AdamW's states are stored, and whether products round their operands
 to bf16."""
 PEERS = {
-    FULL: (TORCH, "torch-eager-malloc", "torch-compile-malloc", "torch-eager-bf16-malloc"),
-    LORA: (PEFT, "peft-malloc", "peft-bf16-malloc"),
-    SPARSE: (TORCH, "torch-eager-malloc"),
+    FULL: (TORCH, "torch-eager-malloc", "torch-compile-malloc", "torch-eager-bf16-malloc", *MLX),
+    LORA: (PEFT, "peft-malloc", "peft-bf16-malloc", *MLX),
+    SPARSE: (TORCH, "torch-eager-malloc", *MLX),
 }
 """Each scheme's engines, the one whose losses count first; of others those of `sparse`."""
 CHECKED_STEPS = 3
@@ -120,11 +115,10 @@ class LlmResult:
 class Runner:
     """How to restart an engine, and the results of its checked training."""
 
-    engine: str
+    engine: Engine
     scheme: str
-    module: str
     job: Path
-    opened: str
+    opens: str
     version: str
     losses: tuple[float, ...]
     ms: tuple[float, ...]
@@ -135,7 +129,7 @@ class Runner:
     @property
     def name(self) -> str:
         """Its name in turns."""
-        return f"{self.engine} {self.scheme}"
+        return f"{self.engine.name} {self.scheme}"
 
 
 def measure_llm(measurement: LlmMeasurement, folder: Path) -> LlmResult:
@@ -192,17 +186,15 @@ class _Scheme:
         write_lm_job(place / "job", whole)
         reference, *others = self._peers
         with step(f"{title}: {reference}, whose losses the others must reach"):
-            first = self._run(reference, LM_TORCH, place / "job", reference)
+            first = self._run(reference, place / "job")
         runners = [first]
         for engine, made in compiled.items():
             with self.result.keeping(f"{engine} {self.scheme}"), step(f"{title}: {engine}"):
                 runners.append(self._ours(engine, made, (whole, first), place))
         for engine in (name for name in others if self._is_requested(name)):
             with self.result.keeping(f"{engine} {self.scheme}"), step(f"{title}: {engine}"):
-                runner = self._run(engine, LM_TORCH, place / "job", engine)
-                runners.append(
-                    _checked(runner, first.losses, find_lm_engine(engine).dtype == "bf16")
-                )
+                runner = self._run(engine, place / "job")
+                runners.append(_checked(runner, first.losses, runner.engine.dtype == "bf16"))
         return runners
 
     @property
@@ -243,8 +235,7 @@ class _Scheme:
         storage, bf16 = self._form(engine)
         if storage.weights == "int4":
             losses = self._of_decoded(data, compiled, place / f"{engine}-decoded")
-        opened = str(artifact.folder)
-        runner = self._run(engine, LM_OWN, place / "job", opened)
+        runner = self._run(engine, place / "job", str(artifact.folder))
         runner = _checked(runner, losses, bf16 or storage.states != "f32")
         peak = peak_of(compiled, data, self.measurement.threads, place / f"{engine}.safetensors")
         return replace(runner, peak=peak, arena_bytes=artifact.arena_bytes)
@@ -255,31 +246,31 @@ class _Scheme:
         job = replace(data.job, model=str(model.resolve()))
         write_lm_job(place / "job", LmData(job, data.tokens[:CHECKED_STEPS]))
         name = self._peers[0]
-        losses = self._run(name, LM_TORCH, place / "job", name).losses
+        losses = self._run(name, place / "job").losses
         (model / "model.safetensors").unlink()
         return losses
 
-    def _run(self, engine: str, module: str, job: Path, opened: str) -> Runner:
+    def _run(self, name: str, job: Path, opens: str = "") -> Runner:
         """Train all batches of a job; FarmError where an engine is missing or would not fit."""
-        if module == LM_TORCH:
+        engine = find_lm_engine(name)
+        if not opens:
             self._check_possible(engine)
-        with open_lm_worker(module, job, opened, self.measurement.threads) as worker:
+        with open_lm_worker(engine, job, self.measurement.threads, opens) as worker:
             training, version = worker.train(), worker.version
             peak = worker.peak_rss()
         return Runner(
             engine,
             scheme=self.scheme,
-            module=module,
             job=job,
-            opened=opened,
+            opens=opens,
             version=version,
             losses=tuple(training.losses),
             ms=tuple(training.ms),
             peak=peak,
         )
 
-    def _check_possible(self, engine: str) -> None:
-        reason = why_lm_missing(engine, self.scheme == LORA)
+    def _check_possible(self, engine: Engine) -> None:
+        reason = why_missing(engine)
         if reason:
             raise FarmError(reason)
         params, graph = self.case.parameters, self.case.graph
@@ -290,8 +281,8 @@ class _Scheme:
         needed, free = BYTES_TRAINED * trained + BYTES * (params - trained), free_bytes()
         if needed > free:
             raise FarmError(
-                f"{engine} takes {needed / 1e9:.1f} GB for weights, gradients and states alone, "
-                f"and {free / 1e9:.1f} GB are free"
+                f"{engine.name} takes {needed / 1e9:.1f} GB for weights, gradients and states "
+                f"alone, and {free / 1e9:.1f} GB are free"
             )
 
 
@@ -317,7 +308,7 @@ def _timed(runners: Sequence[Runner], measurement: LlmMeasurement) -> list[LlmLi
     with contextlib.ExitStack() as stack:
         workers: dict[str, Worker] = {
             runner.name: stack.enter_context(
-                open_lm_worker(runner.module, runner.job, runner.opened, measurement.threads)
+                open_lm_worker(runner.engine, runner.job, measurement.threads, runner.opens)
             )
             for runner in runners
         }
@@ -325,7 +316,7 @@ def _timed(runners: Sequence[Runner], measurement: LlmMeasurement) -> list[LlmLi
         timings = interleave(workers, measurement.rounds, steps, warm_up)
     return [
         LlmLine(
-            runner.engine,
+            runner.engine.name,
             runner.version,
             runner.scheme,
             losses=runner.losses,

@@ -17,6 +17,7 @@ from pockengine.devices.isa import COUNTERS
 from pockengine.errors import FarmError
 from pockengine.farm.bench.check import LOSS_TOLERANCE, loss_error
 from pockengine.farm.bench.run import train_arguments, write_rows
+from pockengine.farm.references.engines import find_engine
 from pockengine.farm.references.guest import (
     FRAMEWORKS,
     HOW_TO_GET,
@@ -63,7 +64,7 @@ class HostPeers:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self.missing = [engine for engine in HOST_ENGINES if not is_available(engine)]
+        self.missing = [engine for engine in HOST_ENGINES if not is_available(find_engine(engine))]
         self.refused: dict[str, str] = {}
         self._workers: dict[str, Worker] = {}
         self._stack = ExitStack()

@@ -15,7 +15,7 @@ from pockengine.compiler.ir import Graph
 from pockengine.errors import FarmError
 from pockengine.farm.bench.check import LOSS_TOLERANCE, compare, loss_error
 from pockengine.farm.bench.start import Start, measure_start
-from pockengine.farm.references.engines import find_runtime
+from pockengine.farm.references.engines import find_engine, find_runtime
 from pockengine.farm.references.job import JobData
 from pockengine.farm.references.own_compile import Request, write_request
 from pockengine.farm.references.timing import Timing, interleave
@@ -147,7 +147,7 @@ def start_peer(
 
     `python` is an interpreter that has it, if this one lacks it.
     """
-    reason = None if python else why_missing(engine)
+    reason = None if python else why_missing(find_engine(engine))
     if reason:
         raise FarmError(reason)
     begin = time.perf_counter()

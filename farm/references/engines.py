@@ -26,22 +26,30 @@ ALLOCATORS: dict[str, Mapping[str, str]] = {SYSTEM: {}, MALLOC: KEEP_MEMORY}
 
 @dataclass(frozen=True)
 class Framework:
-    """A framework: its name in engines' names, its Python package, its worker module."""
+    """A framework: its name in engines' names, its worker module, the packages that this imports.
+
+    `bundled`: under Bazel the worker brings these packages.
+    """
 
     name: str
-    package: str
     worker: str
+    packages: tuple[str, ...]
+    bundled: bool = True
 
 
-TORCH = Framework("torch", "torch", "torch_worker")
-PEFT = Framework("peft", "torch", "lm_torch_worker")
-TENSORFLOW = Framework("tf", "tensorflow", "tensorflow_worker")
-FLEX = Framework("tf", "tensorflow", "flex_worker")
-JAX = Framework("jax", "jax", "jax_worker")
-ORT = Framework("ort", "onnxruntime.training", "ort_worker")
-MNN = Framework("mnn", "MNN", "mnn_worker")
-LLAMA_CPP = Framework("llama.cpp", "llama_cpp", "lm_llama_cpp_worker")
-OWN = Framework("pockengine", "pockengine", "pockengine_worker")
+TORCH = Framework("torch", "torch_worker", ("torch",))
+TENSORFLOW = Framework("tf", "tensorflow_worker", ("tensorflow",))
+FLEX = Framework("tf", "flex_worker", ("tensorflow",))
+JAX = Framework("jax", "jax_worker", ("jax",))
+ORT = Framework("ort", "ort_worker", ("onnxruntime.training",))
+MNN = Framework("mnn", "mnn_worker", ("MNN",))
+OWN = Framework("pockengine", "pockengine_worker", ())
+
+LM_TORCH = Framework("torch", "lm_torch_worker", ("torch", "transformers"))
+PEFT = Framework("peft", "lm_torch_worker", ("torch", "transformers", "peft"))
+MLX = Framework("mlx", "lm_mlx_worker", ("mlx_lm",), bundled=False)
+LLAMA_CPP = Framework("llama.cpp", "lm_llama_cpp_worker", ("llama_cpp",), bundled=False)
+LM_OWN = Framework("pockengine", "lm_own_worker", ())
 
 
 @dataclass(frozen=True)
@@ -111,16 +119,18 @@ STORAGES = ("f32", "bf16", "f16", "int8", "int4")
 
 LM_ENGINES = _table(
     (
-        Engine(TORCH, "eager"),
-        Engine(TORCH, "eager", allocator=MALLOC),
-        Engine(TORCH, "compile", allocator=MALLOC),
-        Engine(TORCH, "eager", dtype="bf16", allocator=MALLOC),
+        Engine(LM_TORCH, "eager"),
+        Engine(LM_TORCH, "eager", allocator=MALLOC),
+        Engine(LM_TORCH, "compile", allocator=MALLOC),
+        Engine(LM_TORCH, "eager", dtype="bf16", allocator=MALLOC),
         Engine(PEFT),
         Engine(PEFT, allocator=MALLOC),
         Engine(PEFT, dtype="bf16", allocator=MALLOC),
-        *(Engine(OWN, dtype=storage) for storage in STORAGES),
+        Engine(MLX),
+        Engine(MLX, dtype="bf16"),
+        *(Engine(LM_OWN, dtype=storage) for storage in STORAGES),
         *(Engine(LLAMA_CPP, dtype=storage) for storage in STORAGES),
-        Engine(OWN, states="8bit"),
+        Engine(LM_OWN, states="8bit"),
     )
 )
 """The engines of language models, by name, ours among them."""

@@ -27,7 +27,7 @@ class TensorFlowFramework:
     def prepare(self, data: JobData, engine: str, threads: int) -> TensorFlowTrainer:
         """Build the job's Keras model."""
         found = find_engine(engine)
-        if found.framework.package != "tensorflow" or found.mode not in MODES:
+        if found.framework.packages != ("tensorflow",) or found.mode not in MODES:
             raise FarmError(f"{engine} is no engine of TensorFlow's worker; its modes: {MODES}")
         if self.threads is None:
             tf.config.threading.set_intra_op_parallelism_threads(threads)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pockengine.devices import Device, load_device
 from pockengine.errors import FarmError
 from pockengine.farm.progress import step
+from pockengine.farm.references.engines import find_engine
 from pockengine.farm.references.guest import GuestFigure
 from pockengine.farm.references.guest_install import GuestPython, install_guest_python
 from pockengine.farm.references.instructions import GUEST, GuestSystem, count, emulator_version
@@ -45,7 +46,7 @@ def measure_inference(
     board = load_device(device)
     if board.cpu.arch != GUEST or board.emulator is None:
         raise FarmError(f"TFLite is emulated for {GUEST} boards alone, not for {device}")
-    reason = why_missing("tf-graph")
+    reason = why_missing(find_engine("tf-graph"))
     if reason:
         raise FarmError(f"{reason}, which converts nets for TFLite")
     guest = install_guest_python("tflite")

@@ -23,8 +23,8 @@ from pockengine.errors import FarmError, MissingPackage
 from pockengine.extras import need
 from pockengine.farm.references.engines import (
     Engine,
+    Framework,
     find_engine,
-    find_lm_engine,
     find_runtime,
 )
 from pockengine.farm.references.job import Tensors
@@ -32,7 +32,6 @@ from pockengine.farm.references.job import Tensors
 REPLY_TIMEOUT = 900.0
 QUIT_TIMEOUT = 120.0  # an emulated Python takes long to end, and its count is written last
 CHUNK_BYTES = 65536
-LM_TORCH, LM_OWN = "lm_torch_worker", "lm_own_worker"
 LM_TIMEOUT = 4 * 3600.0  # fifty steps of a model of a billion parameters take an hour
 CPP_COMPILERS = ("g++", "clang++")
 
@@ -222,23 +221,13 @@ def open_own_worker(
     return _prepared(Worker(*command), folder, str(artifact), threads)
 
 
-def open_lm_worker(module: str, folder: Path, engine: str, threads: int) -> Worker:
+def open_lm_worker(engine: Engine, folder: Path, threads: int, opens: str = "") -> Worker:
     """Start a worker of language models on this machine with a job of `lm_job.py` prepared.
 
-    `module` is `lm_torch_worker`, `lm_llama_cpp_worker` or `lm_own_worker`.
+    `opens` is the artifact or file of an engine that does not read the job's model.
     """
-    extra = find_lm_engine(engine).environment if module == LM_TORCH else {}
-    worker = Worker(*_command(module, threads, extra, None), timeout=LM_TIMEOUT)
-    return _prepared(worker, folder, engine, threads)
-
-
-def why_lm_missing(engine: str, adapters: bool) -> str | None:
-    """Return why an engine cannot fine-tune a language model here; None if it can."""
-    if not _binary(LM_TORCH).is_file():
-        for package in ("torch", "transformers", *(("peft",) if adapters else ())):
-            if find_spec(package) is None:
-                return f"{package} is not installed"
-    return _why_not_compiled(find_lm_engine(engine))
+    command = _command(engine.framework.worker, threads, engine.environment, None)
+    return _prepared(Worker(*command, timeout=LM_TIMEOUT), folder, opens or engine.name, threads)
 
 
 def compile_by_worker(request: Path, backend: str, python: str | None = None) -> None:
@@ -277,10 +266,15 @@ def _prepared(worker: Worker, folder: Path, engine: str, threads: int) -> Worker
     return worker
 
 
-def is_available(engine: str) -> bool:
+def is_available(engine: Engine) -> bool:
     """Whether an engine's framework can run here without another interpreter."""
-    framework = find_engine(engine).framework
-    return _binary(framework.worker).is_file() or _is_installed(framework.package)
+    return _missing_package(engine.framework) is None
+
+
+def _missing_package(framework: Framework) -> str | None:
+    if framework.bundled and _binary(framework.worker).is_file():
+        return None
+    return next((name for name in framework.packages if not _is_installed(name)), None)
 
 
 def _is_installed(package: str) -> bool:
@@ -291,14 +285,11 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-def why_missing(engine: str) -> str | None:
+def why_missing(engine: Engine) -> str | None:
     """Return why an engine cannot run here; None if it can."""
-    if not is_available(engine):
-        return f"{find_engine(engine).framework.package} is not installed"
-    return _why_not_compiled(find_engine(engine))
-
-
-def _why_not_compiled(engine: Engine) -> str | None:
+    package = _missing_package(engine.framework)
+    if package is not None:
+        return f"{package} is not installed"
     if engine.compiled and not any(map(shutil.which, CPP_COMPILERS)):
         return f"torch.compile needs a C++ compiler ({' or '.join(CPP_COMPILERS)}): none is here"
     return None

@@ -19,12 +19,13 @@ from pockengine.farm.cli.bench import main
 from pockengine.farm.cli.bench_generation import GenerationSuite
 from pockengine.farm.references.engines import (
     LLAMA_CPP,
-    OWN,
+    LM_OWN,
+    LM_TORCH,
     STORAGES,
     Engine,
     find_lm_engine,
 )
-from pockengine.farm.references.worker import LM_TORCH, open_lm_worker
+from pockengine.farm.references.worker import open_lm_worker
 from pockengine.models.gguf_model import TYPES
 from pockengine.tests.farm.bench.warm import warm_workers
 from pockengine.tests.finetune.lm.decoders import llama, save
@@ -34,7 +35,7 @@ PROMPT, ANSWER = 40, 6
 
 @pytest.fixture(scope="module", autouse=True)
 def warm() -> Iterator[None]:
-    with warm_workers(LM_TORCH, "transformers.models.llama.modeling_llama"):
+    with warm_workers(LM_TORCH.worker, "transformers.models.llama.modeling_llama"):
         yield
 
 
@@ -48,7 +49,8 @@ def test_engines_choose_the_same_tokens_and_take_turns(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measurement = GenerationMeasurement(str(folder), PROMPT, ANSWER, threads=1, rounds=2)
-    monkeypatch.setattr(generation, "find_spec", lambda package: None)
+    missing = {"llama.cpp": "llama_cpp is not installed"}
+    monkeypatch.setattr(generation, "why_missing", lambda engine: missing.get(engine.name))
     result = measure_generation(measurement, tmp_path)
     assert [line.engine for line in result.lines] == ["torch-eager", "pockengine"]
     assert result.absent == "llama.cpp: llama_cpp is not installed"
@@ -71,10 +73,10 @@ def test_llama_cpp_answers_from_the_same_weights(folder: Path, tmp_path: Path) -
     assert [line.engine for line in result.lines] == ["torch-eager", "llama.cpp", "pockengine"]
     with contextlib.ExitStack() as stack:
         answers = [
-            stack.enter_context(open_lm_worker(module, tmp_path / "answer", opens, 1)).predict()
-            for module, opens in (
-                (LM_TORCH, "torch-eager"),
-                (LLAMA_CPP.worker, str(tmp_path / "model.gguf")),
+            stack.enter_context(open_lm_worker(engine, tmp_path / "answer", 1, opens)).predict()
+            for engine, opens in (
+                (find_lm_engine("torch-eager"), ""),
+                (find_lm_engine("llama.cpp"), str(tmp_path / "model.gguf")),
             )
         ]
     assert answers[0].tolist() == answers[1].tolist()
@@ -92,7 +94,7 @@ def test_stored_weights_answer_as_what_they_decode_to(
 
 def test_engines_exist_for_each_storage() -> None:
     assert set(TYPES) == set(STORAGES)
-    for framework in (OWN, LLAMA_CPP):
+    for framework in (LM_OWN, LLAMA_CPP):
         for storage in STORAGES:
             engine = Engine(framework, dtype=storage)
             assert find_lm_engine(engine.name) == engine

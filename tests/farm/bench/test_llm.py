@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,8 @@ from pockengine.farm.bench.llm_case import RATE, drawn_folder, drawn_tokens, mak
 from pockengine.farm.bench.llm_table import llm_records, llm_table
 from pockengine.farm.cli.bench import main
 from pockengine.farm.cli.bench_llm import LlmOptions, llm_plan
-from pockengine.farm.references.worker import LM_TORCH, why_lm_missing
+from pockengine.farm.references.engines import LM_TORCH, find_lm_engine
+from pockengine.farm.references.worker import why_missing
 from pockengine.models import decoders
 from pockengine.tests.farm.bench.warm import warm_workers
 from pockengine.tests.finetune.lm.decoders import llama, save
@@ -44,7 +46,7 @@ def measurement(folder: Path, *schemes: str, engines: tuple[str, ...] = ENGINES)
 
 @pytest.fixture(scope="module", autouse=True)
 def warm() -> Iterator[None]:
-    with warm_workers(LM_TORCH, "transformers.models.llama.modeling_llama", "peft"):
+    with warm_workers(LM_TORCH.worker, "transformers.models.llama.modeling_llama", "peft"):
         yield
 
 
@@ -58,7 +60,7 @@ def result(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> LlmResult:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench_llm, "TURN_MS", 1.0)
         missing = {"torch-compile-malloc": "not here"}
-        patch.setattr(bench_llm, "why_lm_missing", lambda engine, _: missing.get(engine))
+        patch.setattr(bench_llm, "why_missing", lambda engine: missing.get(engine.name))
         return measure_llm(measurement(folder, *SCHEMES), tmp_path_factory.mktemp("llm"))
 
 
@@ -82,6 +84,17 @@ def test_every_scheme_is_trained_in_pytorch_and_pockengine(result: LlmResult) ->
         assert len(line.losses) == STEPS
         assert line.peak_rss_bytes > 2**20
         assert line.error < (2e-2 if line.engine in (*ROUNDED, "pockengine-8bit") else 1e-4)
+
+
+@pytest.mark.skipif(find_spec("mlx_lm") is None, reason="mlx_lm is not installed")
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_mlx_trains_what_pytorch_trains(scheme: str, folder: Path, tmp_path: Path) -> None:
+    case = measurement(folder, scheme, engines=("pockengine", "mlx", "mlx-bf16"))
+    result = measure_llm(case, tmp_path)
+    assert not result.missing
+    errors = {line.engine: line.error for line in result.lines}
+    assert errors["mlx"] < 1e-4
+    assert errors["mlx"] < errors["mlx-bf16"] < 2e-2
 
 
 def test_some_blocks_are_trained_and_compared_with_pytorch(folder: Path, tmp_path: Path) -> None:
@@ -184,5 +197,5 @@ def test_command_refuses_boards() -> None:
 
 def test_error_names_a_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
-    assert "needs a C++ compiler" in str(why_lm_missing("torch-compile-malloc", adapters=False))
-    assert why_lm_missing("torch-eager", adapters=False) is None
+    assert "needs a C++ compiler" in str(why_missing(find_lm_engine("torch-compile-malloc")))
+    assert why_missing(find_lm_engine("torch-eager")) is None

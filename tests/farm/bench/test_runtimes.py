@@ -25,7 +25,11 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> SuiteResult:
     with pytest.MonkeyPatch.context() as patch:
         missing = {"tvm": "not here"}
         patch.setattr(bench_running, "why_runtime_missing", missing.get)
-        patch.setattr(bench_running, "why_missing", {"ort-training": "nor this"}.get)
+        patch.setattr(
+            bench_running,
+            "why_missing",
+            lambda engine: {"ort-training": "nor this"}.get(engine.name),
+        )
         patch.setattr(bench_running, "TURN_MS", 1.0)
         measurement = RuntimesMeasurement(
             MODEL, 4, SCHEMES, (*HERE, "tvm"), ("ort-training",), threads=1, rounds=1

@@ -28,7 +28,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> SuiteResult:
     engines = ("torch-eager", "torch-eager-cl-malloc", "ort-training")
     with pytest.MonkeyPatch.context() as patch:
         missing = {"ort-training": "not here"}
-        patch.setattr(bench_running, "why_missing", missing.get)
+        patch.setattr(bench_running, "why_missing", lambda engine: missing.get(engine.name))
         patch.setattr(bench_running, "TURN_MS", 1.0)
         measurement = Measurement(MODEL, 2, engines, schemes, 1, 1, PEAKS, bf16=True)
         return measure(measurement, tmp_path_factory.mktemp("suite"))

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from pockengine.errors import FarmError
+from pockengine.farm.references.engines import find_engine
 from pockengine.farm.references.job import JobData, Tensors, TrainingJob, write_job
 from pockengine.farm.references.layouts import from_channels_last, to_channels_last
 from pockengine.farm.references.torch_reference import train
@@ -45,7 +46,7 @@ def make_job(folder: Path, model: str) -> JobData:
 
 @pytest.mark.parametrize(("engine", "model"), CASES)
 def test_losses_of_three_steps_match_pytorch(engine: str, model: str, tmp_path: Path) -> None:
-    if not is_available(engine):
+    if not is_available(find_engine(engine)):
         pytest.skip(f"the framework of {engine} is not installed; Bazel brings it")
     data = make_job(tmp_path, model)
     with open_worker(engine, tmp_path, threads=1) as worker:
@@ -60,7 +61,7 @@ def test_losses_of_three_steps_match_pytorch(engine: str, model: str, tmp_path: 
 
 
 def test_onnx_runtime_trains_the_tensors_of_a_scheme(tmp_path: Path) -> None:
-    if not is_available("ort-training"):
+    if not is_available(find_engine("ort-training")):
         pytest.skip("the framework of ort-training is not installed; Bazel brings it")
     data = make_job(tmp_path, NET)
     chosen = dict.fromkeys(("features.18.0.weight", "classifier.1.weight", "classifier.1.bias"))
@@ -79,7 +80,7 @@ def test_onnx_runtime_trains_the_tensors_of_a_scheme(tmp_path: Path) -> None:
 
 
 def test_tensorflow_trains_the_transformer_tensors_of_a_scheme(tmp_path: Path) -> None:
-    if not is_available("tf-graph"):
+    if not is_available(find_engine("tf-graph")):
         pytest.skip("the framework of tf-graph is not installed; Bazel brings it")
     data = make_job(tmp_path, TEXT)
     chosen = dict.fromkeys(("model.layers.5.mlp.up_proj.weight", "model.norm.weight"))
@@ -102,7 +103,7 @@ def test_tensorflow_trains_the_transformer_tensors_of_a_scheme(tmp_path: Path) -
 
 
 def test_flex_operators_match_pytorch(tmp_path: Path) -> None:
-    if not is_available("tf-flex"):
+    if not is_available(find_engine("tf-flex")):
         pytest.skip("TensorFlow is not installed; Bazel brings it")
     data = make_job(tmp_path, NET)
     with open_worker("tf-flex", tmp_path, threads=1) as worker:
@@ -120,7 +121,7 @@ def test_flex_operators_match_pytorch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["ort-training", "mnn-train"])
 def test_unsupported_models_are_an_error(engine: str, tmp_path: Path) -> None:
-    if not is_available(engine):
+    if not is_available(find_engine(engine)):
         pytest.skip(f"the framework of {engine} is not installed; Bazel brings it")
     make_job(tmp_path, TEXT)
     with pytest.raises(FarmError, match="llama-15m is no net of"):

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from pockengine.errors import FarmError
+from pockengine.farm.references.engines import find_engine
 from pockengine.farm.references.job import JobData, Tensors, write_job
 from pockengine.farm.references.torch_reference import TorchTrainer, load_weights, train
 from pockengine.farm.references.worker import Worker, is_available, open_worker
@@ -21,7 +22,7 @@ from pockengine.models.registry import parse_model
 from pockengine.tests.farm.references.jobs import random_job, relative_error
 
 pytestmark = pytest.mark.skipif(
-    not is_available("tf-graph"), reason="TensorFlow is not installed; Bazel brings it"
+    not is_available(find_engine("tf-graph")), reason="TensorFlow is not installed; Bazel brings it"
 )
 MODEL, CLASSES, SHAPE = "mobilenet_v2-0.35-64", 10, (4, 3, 64, 64)
 SGD = {"learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0.01}

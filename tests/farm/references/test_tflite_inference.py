@@ -11,6 +11,7 @@ import pytest
 
 from pockengine.errors import FarmError
 from pockengine.farm.references import tflite_inference
+from pockengine.farm.references.engines import find_engine
 from pockengine.farm.references.guest_install import GuestPython
 from pockengine.farm.references.instructions import InstructionCount
 from pockengine.farm.references.job import JobData, write_job
@@ -93,7 +94,7 @@ def test_guest_does_not_import_the_project(tmp_path: Path) -> None:
     assert done.stdout.startswith(str(sources))
 
 
-@pytest.mark.skipif(not is_available("tf-graph"), reason="TensorFlow is not installed")
+@pytest.mark.skipif(not is_available(find_engine("tf-graph")), reason="TensorFlow is not installed")
 def test_tensorflow_converts_to_both_types(data: JobData, tmp_path: Path) -> None:
     write_job(tmp_path, data)
     run_module("tflite_files", [str(tmp_path)])
@@ -106,7 +107,7 @@ def test_tensorflow_converts_to_both_types(data: JobData, tmp_path: Path) -> Non
     assert np.array_equal(np.load(tmp_path / PICTURES), np.moveaxis(data.images[0], 1, -1))
 
 
-@pytest.mark.skipif(not is_available("tf-graph"), reason="TensorFlow is not installed")
+@pytest.mark.skipif(not is_available(find_engine("tf-graph")), reason="TensorFlow is not installed")
 def test_missing_files_are_refused_with_the_error_of_the_module(tmp_path: Path) -> None:
     with pytest.raises(FarmError, match=r"tflite_files failed: .*cannot be read"):
         run_module("tflite_files", [str(tmp_path / "nothing")])

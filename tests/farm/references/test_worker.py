@@ -12,8 +12,8 @@ from pockengine.errors import FarmError
 from pockengine.farm.references.engines import (
     ENGINES,
     KEEP_MEMORY,
+    LM_OWN,
     MALLOC,
-    OWN,
     TORCH,
     Engine,
     find_engine,
@@ -50,10 +50,10 @@ def test_onnx_runtime_without_training_is_missing(
     monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
     monkeypatch.delitem(sys.modules, "onnxruntime.training", raising=False)
     monkeypatch.setattr("pockengine.farm.references.worker._binary", Path)
-    assert why_missing("ort-training") == "onnxruntime.training is not installed"
+    assert why_missing(find_engine("ort-training")) == "onnxruntime.training is not installed"
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.delitem(sys.modules, "onnxruntime")
-    assert why_missing("ort-training") == "onnxruntime.training is not installed"
+    assert why_missing(find_engine("ort-training")) == "onnxruntime.training is not installed"
 
 
 def test_jobs_round_trip(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_engine_names_derive_from_values() -> None:
     assert value.name == "torch-compile-bf16-cl-malloc"
     assert value.compiled
     assert value.environment == KEEP_MEMORY
-    assert find_lm_engine("pockengine-int4") == Engine(OWN, dtype="int4")
+    assert find_lm_engine("pockengine-int4") == Engine(LM_OWN, dtype="int4")
 
 
 class Clock:
