@@ -197,7 +197,7 @@ def _summary(result: SuiteResult, own: Line) -> Iterator[str]:
     yield f"{best.timing.median / ms:.2f}"
     yield f"{eager.timing.median / ms:.2f}"
     yield f"{result.work.roofline_ms:.2f}"
-    yield f"{100 * result.work.roofline_ms / ms:.0f} %"
+    yield share_text(result.work.roofline_ms, ms)
     yield f"{own.peak_rss_bytes / MIB:.0f}"
     yield f"{leanest.engine} {leanest.peak_rss_bytes / MIB:.0f}"
     yield f"{leanest.peak_rss_bytes / own.peak_rss_bytes:.1f}"

@@ -32,10 +32,10 @@ def ratios(table: Table, over: str, under: str) -> list[tuple[tuple[str, ...], f
 
 def _speed() -> str:
     rows = ratios(PEERS, "fastest other, ms", "PockEngine, ms")
+    cpus = "; ".join(dict.fromkeys(one.cpu for one in PEERS.figures()))
     return bar_chart(
         "A full training step: times faster than the fastest other framework",
-        "Two threads of an AMD Zen 4. Dashed: the fastest of PyTorch, TensorFlow, JAX, "
-        "ONNX Runtime and MNN.",
+        f"{cpus}. Dashed: the fastest of PyTorch, TensorFlow, JAX, ONNX Runtime and MNN.",
         [_times(f"{model}, batch {batch}", ratio) for (model, batch), ratio in rows],
         line=1.0,
     )

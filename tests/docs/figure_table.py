@@ -34,6 +34,7 @@ UNITS: dict[str, Callable[[float], str]] = {
 
 ENGINES = {
     "pockengine": "PockEngine",
+    "jax-jit": "JAX",
     "mnn-train": "MNN",
     "ort-training": "ONNX Runtime",
     "peft": "PEFT",
