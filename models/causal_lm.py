@@ -5,11 +5,12 @@ demand. No code of the folder runs.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 
@@ -86,20 +87,22 @@ class CausalLM:
         A file of the model without its head omits the first part of the names.
         """
         available = {*self.file_weights(), *experts_of(self.file_weights())}
-        prefix = f"{getattr(self.module, 'base_model_prefix', '')}."
+        embedding, head = _ends(self.module)
         found, lacking = {}, []
         for name, param in graph.params.items():
-            others = (re.sub(part, theirs, name, count=1) for part, theirs in ELSEWHERE)
-            known = [n for n in (name, name.removeprefix(prefix), *others) if n in available]
-            if known:
-                found[name] = known[0]
+            known = _name_in(available, self.module, name)
+            if known is None and name == embedding:  # tied to a head that the file has alone
+                known = _name_in(available, self.module, head)
+            if known is not None:
+                found[name] = known
             elif not param.contents.known:
                 lacking.append(name)
         if lacking:
             raise ImportModelError(
                 f"{self.folder} holds no {', '.join(lacking[:3])} ({len(lacking)} of "
                 f"{len(graph.params)} weights are missing); its files have "
-                f"{', '.join(sorted(available)[:3])}, ...: copy the whole folder"
+                f"{', '.join(sorted(available)[:3])}, ...: files are missing, or this family "
+                "names its weights in a way that is not known here"
             )
         return found
 
@@ -107,13 +110,44 @@ class CausalLM:
 def open_causal_lm(folder: Path) -> CausalLM:
     """Open a folder; ImportModelError if it has no decoder, or is damaged."""
     module = decoder_of(folder)
-    return CausalLM(folder, module, shards_of(folder, module.config))
+    opened = CausalLM(folder, module, shards_of(folder, module.config))
+    return (
+        replace(opened, module=decoder_of(folder, tied=False)) if _has_own_head(opened) else opened
+    )
 
 
-def decoder_of(folder: Path) -> Any:
+def _has_own_head(opened: CausalLM) -> bool:
+    """Whether the files hold another head than the embedding that config.json ties it to.
+
+    Then transformers does not tie them either.
+    """
+    weights = opened.file_weights()
+    names = [_name_in(weights, opened.module, name) for name in _ends(opened.module)]
+    if not getattr(opened.module.config, "tie_word_embeddings", False) or None in names:
+        return False
+    embedding, head = (weights[str(name)] for name in names)
+    return head.type != embedding.type or not np.array_equal(head.read(), embedding.read())
+
+
+def _ends(module: Any) -> tuple[str, str]:
+    """Return the names of the weights of a decoder's embedding and head."""
+    ends = module.get_input_embeddings(), module.get_output_embeddings()
+    names = {each: f"{name}.weight" for name, each in module.named_modules()}
+    return names.get(ends[0], ""), names.get(ends[1], "")
+
+
+def _name_in(available: Collection[str], module: Any, name: str) -> str | None:
+    """Return the files' name of a parameter of a decoder; None if they lack it."""
+    prefix = f"{getattr(module, 'base_model_prefix', '')}."
+    others = (re.sub(part, theirs, name, count=1) for part, theirs in ELSEWHERE)
+    return next((n for n in (name, name.removeprefix(prefix), *others) if n in available), None)
+
+
+def decoder_of(folder: Path, tied: bool | None = None) -> Any:
     """Build config.json's decoder with shapes only; its weights need not exist.
 
-    For a multimodal model, build its text model.
+    For a multimodal model, build its text model. `tied`: whether the head is the embedding (None:
+    as the configuration says).
     """
     kind = decoder_class(folder)
     if not kind.endswith(DECODERS):
@@ -128,6 +162,9 @@ def decoder_of(folder: Path) -> Any:
         if kind != model_class(folder):
             config = _of_text(config)
         config.dtype = torch.float32
+        if tied is not None:
+            config.tie_word_embeddings = tied
+        _fix_frequencies(config)
         module = unfilled(getattr(transformers, kind), config)
     except Exception as error:  # transformers raises anything for a damaged configuration
         text = next((line for line in str(error).splitlines() if line.strip()), repr(error))
@@ -143,6 +180,17 @@ def _of_text(config: Any) -> Any:
     if hasattr(config, "quantization_config"):
         text.quantization_config = config.quantization_config
     return text
+
+
+def _fix_frequencies(config: Any) -> None:
+    """Replace dynamic rotary frequencies by fixed ones, which are equal within the positions that
+    the configuration allows; no more are read.
+    """
+    for name in ("rope_parameters", "rope_scaling"):  # transformers 5 and 4
+        table = getattr(config, name, None) or {}
+        for one in (table, *table.values()):  # of the model, or of each kind of layer
+            if isinstance(one, dict) and one.get("rope_type", one.get("type")) == "dynamic":
+                one["rope_type"] = "default"
 
 
 def shapes_graph(module: Any, batch: int, length: int) -> Graph:

@@ -8,7 +8,7 @@ that is in use.
 
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from pockengine.compiler.ir.graph import Param, ParamKind
 from pockengine.errors import ImportModelError, PockEngineError
 from pockengine.frontends.torch.attend import ATTEND
 from pockengine.frontends.torch.model import from_torch
+from pockengine.frontends.torch.trace import settings
 from pockengine.frontends.torch.unfilled import standing_in
 
 CHUNK, LONG_CHUNK = 32, 128
@@ -46,6 +47,7 @@ def decoding_graphs(module: Any, positions: int, trained: Graph | None = None) -
     decoder's state is not a cache of keys and values.
     """
     positions = -(-positions // CHUNK) * CHUNK
+    _check_positions(module, positions)
     try:
         with _cached_attention(module):
             shapes = _cache_shapes(module)
@@ -64,6 +66,22 @@ def decoding_graphs(module: Any, positions: int, trained: Graph | None = None) -
         for graph in graphs.values():
             _take_contents(graph, trained)
     return graphs
+
+
+def _check_positions(module: Any, positions: int) -> None:
+    """Raise ImportModelError for a model that reads long texts in a way that no cache allows."""
+    config = module.config
+    limits = {"attention in chunks": getattr(config, "attention_chunk_size", None)}
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    if rope.get("rope_type", rope.get("type")) == "longrope":
+        own = getattr(config, "original_max_position_embeddings", None)
+        limits["longrope"] = rope.get("original_max_position_embeddings", own)
+    for how, most in limits.items():
+        if most is not None and positions > most:
+            raise ImportModelError(
+                f"{type(module).__name__} reads texts of more than {most} tokens otherwise ({how}),"
+                f" and a cache of {positions} cannot change; use at most {most} tokens"
+            )
 
 
 class _Chunk:
@@ -117,7 +135,8 @@ def _called(model: Any, chunk: _Chunk, input_ids: torch.Tensor, last: torch.Tens
     """Run a decoder on a chunk; return the logits after its token `last`."""
     taken = inspect.signature(model.forward).parameters
     cache = next(name for name in ("cache", "past_key_values") if name in taken)
-    positions = (chunk.start + torch.arange(input_ids.shape[1]))[None]
+    # Padding after `last` gets no later position, which longrope would count as text.
+    positions = (chunk.start + torch.minimum(torch.arange(input_ids.shape[1]), last))[None]
     _chunks.append(chunk)
     try:
         return model(
@@ -160,10 +179,20 @@ def _attend(
         return query.new_zeros((*query.shape[:3], value.shape[-1])), None
     scaling, cap = how.get("scaling"), how.get("softcap")
     scale = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
-    seen = _seen(chunk.start, query.shape[1], keys.shape[1], how.get("sliding_window"))
+    window = how["sliding_window"] if "sliding_window" in how else _window(module)
+    seen = _seen(chunk.start, query.shape[1], keys.shape[1], window)
     if cap is not None:
         return _capped(query, (keys, key), (values, value), seen, scale=scale, cap=cap), None
     return _merged(query, (keys, key), (values, value), seen, scale=scale), None
+
+
+def _window(module: Any) -> int | None:
+    """Return the window of a layer of attention whose model puts it into a mask only."""
+    config = module.config
+    kinds = getattr(config, "layer_types", None)
+    slides = kinds is None or kinds[module.layer_idx] == "sliding_attention"
+    window: int | None = getattr(config, "sliding_window", None)
+    return window if slides and getattr(config, "use_sliding_window", True) else None
 
 
 def _merged(
@@ -237,12 +266,29 @@ def _cached_attention(module: Any) -> Iterator[None]:
 
 def _cache_shapes(module: Any) -> dict[str, tuple[int, int]]:
     """Return the heads and the width of each cache, by name, without computing anything."""
-    with standing_in(module), torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+    decoder = _Decoder(module)
+    with ExitStack() as stack:
+        for one in (settings(decoder, {}), _restored(module), standing_in(module)):
+            stack.enter_context(one)
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         ids, zero = torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
-        rows = _Decoder(module)(ids, zero, zero)
+        rows = decoder(ids, zero, zero)
     if len(rows) == 1:
         raise ImportModelError(f"{type(module).__name__} keeps no keys and values")
     return {name: (row.shape[2], row.shape[3]) for name, row in rows.items() if name != LOGITS}
+
+
+@contextmanager
+def _restored(module: Any) -> Iterator[None]:
+    """Restore the plain attributes of a module's parts: a fake run may leave fake tensors there."""
+    before = {part: dict(vars(part)) for part in module.modules()}
+    try:
+        yield
+    finally:
+        for part, attributes in before.items():
+            vars(part).clear()
+            vars(part).update(attributes)
 
 
 def _graph(

@@ -1,7 +1,7 @@
 """FP8 weights: 8-bit floats with a scale for the tensor, each row, or each block.
 
 `weight_scale_inv`: DeepSeek-V3 (arXiv 2412.19437, 3.3) and transformers' FineGrainedFP8Config.
-`weight_scale`: "float-quantized" of compressed-tensors. Both multiply.
+`weight_scale`: AutoFP8, and "float-quantized" of compressed-tensors. Both multiply.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,8 @@ Parts = Mapping[str, Contents]
 
 def fp8(parts: Parts, settings: Mapping[str, Any]) -> Contents:
     """[out, in] numbers with [out / rows, in / columns] scales; `weight_block_size` names both."""
-    return scaled(parts["weight"], parts["weight_scale_inv"], settings.get("weight_block_size"))
+    scales = parts.get("weight_scale_inv") or parts["weight_scale"]
+    return scaled(parts["weight"], scales, settings.get("weight_block_size"))
 
 
 def scaled(weight: Contents, scales: Contents, block: Any = None) -> Contents:
@@ -29,7 +30,8 @@ def scaled(weight: Contents, scales: Contents, block: Any = None) -> Contents:
     shape, grid = weight.type.shape, scales.type.shape
     if len(shape) == 2 and scales.type.size == 1:
         grid = (1, 1)
-    if len(shape) != 2 or len(grid) != 2 or not weight.type.dtype.is_float:
+    floats = weight.type.dtype.is_float and scales.type.dtype.is_float
+    if len(shape) != 2 or len(grid) != 2 or not floats:
         raise ValueError(f"its weight is {weight.type}, with scales {scales.type}")
     sizes = tuple(int(size) for size in block) if block and grid != (1, 1) else _sizes(shape, grid)
     if min(sizes) < 1 or grid != tuple(

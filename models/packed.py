@@ -13,7 +13,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from pockengine.compiler.ir.contents import Contents
+from pockengine.compiler.ir.contents import Contents, Floats8
 from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import DType
 from pockengine.errors import GraphError, ImportModelError
@@ -37,27 +37,33 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class PackedFormat:
-    """A published format. `mark` is the end of the name of one tensor of each layer.
+    """A published format. Each layer has one tensor whose name ends with one of `marks`.
 
     `weight` is the end of the name of the decoded weight.
     """
 
     name: str
-    mark: str
+    marks: tuple[str, ...]
     parts: tuple[str, ...]
     decode: Callable[[Parts, Settings], Contents]
     weight: str = ".weight"
 
+    def layer_of(self, tensor: str) -> str | None:
+        """Return the layer whose mark a tensor is; None for another tensor."""
+        found = (tensor.removesuffix(mark) for mark in self.marks if tensor.endswith(mark))
+        return next(found, None)
+
 
 _WORDS = ("qweight", "qzeros", "scales", "g_idx")
 _STATE = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
+_SCALES = ("weight_scale_inv", "weight_scale")
 _COMPRESSED = ("packed", "scale", "zero_point", "shape", "g_idx")
 FORMATS: Mapping[str, PackedFormat] = {
-    "gptq": PackedFormat("GPTQ", ".qweight", tuple(f".{part}" for part in _WORDS), gptq),
-    "awq": PackedFormat("AWQ", ".qweight", tuple(f".{part}" for part in _WORDS[:3]), awq),
+    "gptq": PackedFormat("GPTQ", (".qweight",), tuple(f".{part}" for part in _WORDS), gptq),
+    "awq": PackedFormat("AWQ", (".qweight",), tuple(f".{part}" for part in _WORDS[:3]), awq),
     "bitsandbytes": PackedFormat(
         "bitsandbytes",
-        ".weight.absmax",
+        (".weight.absmax",),
         (
             ".weight",
             *(f".weight.{part}" for part in _STATE),
@@ -67,20 +73,23 @@ FORMATS: Mapping[str, PackedFormat] = {
     ),
     "torchao": PackedFormat(
         "torchao",
-        "._weight_qdata",
+        ("._weight_qdata",),
         tuple(f"._weight_{part}" for part in ("qdata", "scale", "zero_point")),
         torchao,
     ),
     "compressed-tensors": PackedFormat(
         "compressed-tensors",
-        ".weight_scale",
+        (".weight_scale",),
         (".weight", *(f".weight_{part}" for part in _COMPRESSED), ".input_scale"),
         compressed,
     ),
     "fp8": PackedFormat(
-        "FP8", ".weight_scale_inv", (".weight", ".weight_scale_inv", ".activation_scale"), fp8
+        "FP8",
+        (".weight_scale_inv", ".weight_scale"),
+        tuple(f".{part}" for part in ("weight", *_SCALES, "activation_scale", "input_scale")),
+        fp8,
     ),
-    "mxfp4": PackedFormat("MXFP4", "_blocks", ("_blocks", "_scales"), mxfp4, weight=""),
+    "mxfp4": PackedFormat("MXFP4", ("_blocks",), ("_blocks", "_scales"), mxfp4, weight=""),
 }
 """By `quant_method` of config.json."""
 TORCHAO_KIND = "IntxUnpackedToInt8Tensor"
@@ -108,14 +117,31 @@ def format_of(folder: Path, settings: Settings) -> PackedFormat:
     if form.decode is compressed:
         sparsity = settings.get("sparsity_config")
         sparse = sparsity.get("format", "dense") if isinstance(sparsity, Mapping) else "dense"
-        kinds = settings.get("format"), sparse
-        if kinds[0] not in COMPRESSED or kinds[1] != "dense":
+        formats = {settings.get("format"), *_group_formats(settings)}
+        unknown = [str(one) for one in formats - set(COMPRESSED)]
+        if unknown or sparse != "dense" or _transforms(settings):
+            kind = "rotated" if _transforms(settings) else sparse
             raise ImportModelError(
-                f"{folder} has weights of {method} in the format {kinds[0]} ({kinds[1]}); "
+                f"{folder} has weights of {method} in the format "
+                f"{', '.join(unknown) or settings['format']} ({kind}); "
                 f"{', '.join(COMPRESSED)} (dense) are read: give one of these, or a folder that "
                 "is not quantized"
             )
     return form
+
+
+def _group_formats(settings: Settings) -> set[Any]:
+    """Return the formats that groups of layers have of their own."""
+    groups = settings.get("config_groups")
+    each = groups.values() if isinstance(groups, Mapping) else ()
+    found = {group.get("format") for group in each if isinstance(group, Mapping)}
+    return found - {None}
+
+
+def _transforms(settings: Settings) -> bool:
+    """Whether weights lie in a rotated space, as `transform_config` of compressed-tensors says."""
+    transform = settings.get("transform_config")
+    return bool(isinstance(transform, Mapping) and transform.get("config_groups"))
 
 
 def unpacked(folder: Path, shards: Shards, config: Any) -> Shards:
@@ -124,25 +150,47 @@ def unpacked(folder: Path, shards: Shards, config: Any) -> Shards:
     ImportModelError names an unsupported method, or a layer that does not follow its format.
     """
     settings = method_of(config)
-    if settings is None:
-        return shards
+    if settings is not None:
+        shards = _decoded_layers(folder, shards, settings)
+    _check_scaled(folder, shards)
+    return shards
+
+
+def _decoded_layers(folder: Path, shards: Shards, settings: Settings) -> Shards:
     form = format_of(folder, settings)
     by_name = {name: tensor for tensors in shards.values() for name, tensor in tensors.items()}
-    layers = {name.removesuffix(form.mark) for name in by_name if name.endswith(form.mark)}
+    layers = {layer for name in by_name if (layer := form.layer_of(name)) is not None}
     dropped = {f"{layer}{part}" for layer in layers for part in form.parts}
     kinds = _torchao_kinds(folder, shards) if form.decode is torchao else {}
     found: dict[str, dict[str, Contents]] = {}
     for file, tensors in shards.items():
         found[file] = {name: tensor for name, tensor in tensors.items() if name not in dropped}
         for name in tensors:
-            layer = name.removesuffix(form.mark)
-            if layer in layers and name.endswith(form.mark):
+            layer = form.layer_of(name)
+            if layer is not None:
                 special = {**settings, **kinds.get(f"{layer}.weight", {})}
                 names = {part: f"{layer}{part}" for part in form.parts}
                 parts = {_key(part): by_name[one] for part, one in names.items() if one in by_name}
                 weight = _decoded(f"{folder}: {layer}", form, parts, special)
                 found[file][f"{layer}{form.weight}"] = weight
     return found
+
+
+def _check_scaled(folder: Path, shards: Shards) -> None:
+    """Raise ImportModelError for 8-bit floats beside a scale that no format has applied."""
+    tensors = {name: tensor for each in shards.values() for name, tensor in each.items()}
+    scales = {_owner(name): name for name in tensors if "scale" in name.rpartition(".")[2]}
+    for name, tensor in tensors.items():
+        scale = scales.get(_owner(name)) if isinstance(tensor, Floats8) else None
+        if scale is not None:
+            raise ImportModelError(
+                f"{folder}: {name} has 8-bit floats, and its scale {scale} is of no format that "
+                "is read; give a folder that is not quantized"
+            )
+
+
+def _owner(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
 def _decoded(where: str, form: PackedFormat, parts: Parts, settings: Settings) -> Contents:

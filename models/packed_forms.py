@@ -32,7 +32,8 @@ def gptq(parts: Parts, settings: Mapping[str, Any]) -> Contents:
     bits = int(settings["bits"])
     if bits not in (2, 4, 8):
         raise ValueError(f"it has {bits} bits, and 2, 4 and 8 are read")
-    one = 0 if settings.get("checkpoint_format") == "gptq_v2" else 1
+    kind = settings.get("checkpoint_format") or settings.get("format")  # transformers 5: `format`
+    one = 0 if kind == "gptq_v2" else 1
     words, scales = parts["qweight"], parts["scales"]
     inputs, outputs = words.type.shape[0] * (WORD // bits), words.type.shape[1]
     groups = scales.type.shape[0]
@@ -60,7 +61,8 @@ def gptq(parts: Parts, settings: Mapping[str, Any]) -> Contents:
 
 def awq(parts: Parts, settings: Mapping[str, Any]) -> Contents:
     """[in, out / 8] words of codes along the outputs, interleaved."""
-    bits, version = int(settings.get("bits", 4)), str(settings.get("version", "gemm")).lower()
+    kind = settings.get("version") or settings.get("format") or "gemm"
+    bits, version = int(settings.get("bits", 4)), str(kind).lower()
     if bits != 4 or version != "gemm":
         raise ValueError(f"it has {bits} bits in version {version}, and 4 in version gemm are read")
     words, scales = parts["qweight"], parts["scales"]
@@ -129,7 +131,7 @@ def compressed(parts: Parts, settings: Mapping[str, Any]) -> Contents:
     if "weight_packed" not in parts:
         codes = parts["weight"]
         if codes.type.dtype is DType.F32 and _has_floats(settings):  # of 8 bits in the file
-            return scaled(codes, scales, _block(settings) if scales.type.shape[1:] > (1,) else None)
+            return scaled(codes, scales, _block(settings, codes.type.shape, scales.type.shape))
         shape, half = codes.type.shape, 1 << 7
         if len(shape) != 2 or codes.type.dtype is not DType.I8:
             raise ValueError(f"its weight is {codes.type}, and 8-bit integers are read")
@@ -149,12 +151,18 @@ def _has_floats(settings: Mapping[str, Any]) -> bool:
     return any((group.get("weights") or {}).get("type") == "float" for group in groups)
 
 
-def _block(settings: Mapping[str, Any]) -> Any:
-    """Return the size of blocks in the configuration; None for scales of tensors and rows."""
+def _block(settings: Mapping[str, Any], shape: Shape, grid: Shape) -> tuple[int, ...] | None:
+    """Return the configuration's size of blocks that makes this grid of scales, if one does."""
     groups = settings["config_groups"].values()
     weights = [group["weights"] for group in groups if group.get("weights")]
-    blocks = [one.get("block_structure") for one in weights if one.get("strategy") == "block"]
-    return blocks[0] if blocks else None
+    for text in (one.get("block_structure") for one in weights if one.get("strategy") == "block"):
+        sizes = text.split("x") if isinstance(text, str) else text
+        block = tuple(int(size) for size in sizes)
+        if min(block) < 1:
+            raise ValueError(f"its blocks are {list(block)}")
+        if grid == tuple(-(-n // size) for n, size in zip(shape, block, strict=True)):
+            return block
+    return None
 
 
 def _declared_bits(settings: Mapping[str, Any], words: TensorType, shape: tuple[int, ...]) -> int:

@@ -27,17 +27,17 @@ def shards_of(folder: Path, config: Any) -> Shards:
 
 
 def _files(folder: Path, config: Any) -> dict[str, dict[str, Contents]]:
-    """Return the tensors of each file."""
+    """Return the tensors of each file; transformers also prefers the single one."""
+    if (folder / SINGLE).is_file():
+        return {SINGLE: _tensors(folder / SINGLE)}
     if not (folder / INDEX).is_file():
         ggufs = sorted(folder.glob(f"*{GGUF}"))
-        if not (folder / SINGLE).is_file() and len(ggufs) == 1:
+        if len(ggufs) == 1:
             return {ggufs[0].name: gguf_tensors(ggufs[0], config)}
-        if not (folder / SINGLE).is_file():
-            raise ImportModelError(
-                f"{folder} has neither {SINGLE} nor {INDEX}, and {len(ggufs)} GGUF files; weights "
-                "must lie in it as safetensors (model.save_pretrained writes them), or as one GGUF"
-            )
-        return {SINGLE: _tensors(folder / SINGLE)}
+        raise ImportModelError(
+            f"{folder} has neither {SINGLE} nor {INDEX}, and {len(ggufs)} GGUF files; weights "
+            "must lie in it as safetensors (model.save_pretrained writes them), or as one GGUF"
+        )
     places = _index(folder / INDEX)
     shards = {name: _tensors(folder / name) for name in sorted(set(places.values()))}
     for tensor, name in places.items():

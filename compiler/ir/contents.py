@@ -106,6 +106,10 @@ class Lazy(Contents):
         return array
 
 
+class Floats8(Lazy):
+    """8-bit floats of a file as f32 numbers; what scales them is another tensor."""
+
+
 @dataclass(frozen=True)
 class ShapeOnly(Contents):
     """No numbers yet: sufficient to compile, plan and generate code."""
@@ -212,5 +216,5 @@ def _mapped(path: Path, name: str, row: Mapping[str, object], start: int, end: i
 
     if wide is not None:
         numbers = wide
-        return Lazy(TensorType(DType.F32, shape), lambda: numbers[load()], f"{name} of {path}")
+        return Floats8(TensorType(DType.F32, shape), lambda: numbers[load()], f"{name} of {path}")
     return Lazy(type_, load, f"{name} of {path}")

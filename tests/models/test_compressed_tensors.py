@@ -175,6 +175,14 @@ def test_other_formats_are_refused_by_name(tmp_path: Path) -> None:
         ({"format": None, "sparsity_config": "x"}, "in the format None (dense); pack-quantized"),
         ({"format": "nvfp4-pack-quantized"}, "in the format nvfp4-pack-quantized (dense); pack-"),
         (
+            {"config_groups": {"g": {"weights": WEIGHTS, "format": "mxfp8-quantized"}}},
+            "in the format mxfp8-quantized (dense)",
+        ),
+        (
+            {"transform_config": {"config_groups": {"u": {"type": "hadamard"}}}},
+            "in the format pack-quantized (rotated)",
+        ),
+        (
             {"sparsity_config": {"format": "sparse-24-bitmask"}},
             "pack-quantized (sparse-24-bitmask)",
         ),

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.evaluate import run
@@ -15,10 +16,11 @@ from pockengine.models.causal_lm import open_causal_lm
 from pockengine.tests.zoo.zoo_language import GPT2, GROUPED, SMALL, build
 
 STEPS, RATE, LENGTH = 10, 0.1, 12
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
 DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "LlamaForCausalLM": ("Llama", GROUPED),
     "MistralForCausalLM": ("Mistral", {**GROUPED, "sliding_window": 4}),
-    "Qwen2ForCausalLM": ("Qwen2", GROUPED),
+    "Qwen2ForCausalLM": ("Qwen2", {**GROUPED, "rope_parameters": DYNAMIC}),
     "Qwen3ForCausalLM": ("Qwen3", GROUPED),
     "GemmaForCausalLM": ("Gemma", GROUPED),
     "Gemma2ForCausalLM": ("Gemma2", GROUPED),
@@ -92,3 +94,21 @@ def test_file_without_a_head_opens(tmp_path: Path) -> None:
     graph = open_causal_lm(tmp_path).graph(1, 8)
     stored = graph.params["transformer.h.0.attn.c_attn.weight"].contents.read()
     assert np.array_equal(stored, whole.transformer.h[0].attn.c_attn.weight.detach().numpy())
+
+
+@pytest.mark.parametrize("held", ["another head", "the head alone"])
+def test_heads_are_tied_as_by_transformers(held: str, tmp_path: Path) -> None:
+    """config.json says that the head is the embedding; the file may say otherwise."""
+    module = build("Llama", "LlamaForCausalLM", **GROUPED, tie_word_embeddings=True)
+    module.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    embedding = "model.embed_tokens.weight"
+    weights["lm_head.weight"] = torch.randn_like(weights[embedding])
+    if held == "the head alone":
+        del weights[embedding]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    expected = type(module).from_pretrained(tmp_path)
+    graph = open_causal_lm(tmp_path).graph(1, LENGTH)
+    for name, parameter in expected.named_parameters():
+        np.testing.assert_array_equal(graph.params[name].data, parameter.detach().numpy())
+    assert len(graph.params) == len(list(expected.parameters()))

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.generation import Generation
@@ -18,6 +20,7 @@ from pockengine.backends.session import Session
 from pockengine.compiler.compile import compile_entries
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.blocks import scales_name
+from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.passes.forward.store_weights import StoreWeights
 from pockengine.compiler.program import Program
 from pockengine.devices import find_device
@@ -36,6 +39,25 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "Gemma2ForCausalLM": ("Gemma2", {**LLAMA, "sliding_window": 8}),  # with logit soft-capping
     "Gemma3ForCausalLM": ("Gemma3Text", {**LLAMA, "sliding_window": 8}),
     "GPT2LMHeadModel": ("GPT2", {**GPT2, **WIDE}),  # learned positions
+}
+TEXT = 28
+FACTORS = {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4}
+ORIGINAL = {"original_max_position_embeddings": CHUNK}
+LONG_ROPE = {"rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0, **FACTORS}
+MIXTURE = {"num_experts_per_tok": 1, "num_local_experts": 2}
+EXPERTS = {
+    "num_experts": 2,
+    "num_experts_per_tok": 1,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+}
+SLIDING = {"use_sliding_window": True, "max_window_layers": 0, "sliding_window": 8}
+LISTED: dict[str, tuple[str, dict[str, Any]]] = {
+    "Mixtral": ("Mixtral", MIXTURE),
+    "Qwen3-MoE": ("Qwen3Moe", EXPERTS),
+    "Qwen2-MoE with a window": ("Qwen2Moe", {**EXPERTS, **SLIDING}),
+    "Phi-3.5-MoE with a window": ("Phimoe", {**MIXTURE, "sliding_window": 8}),
+    "Phi-3 with longrope": ("Phi3", {"rope_parameters": LONG_ROPE, **ORIGINAL}),
 }
 PROMPT = np.random.default_rng(0).integers(5, 60, POSITIONS).tolist()
 
@@ -90,6 +112,44 @@ def test_tokens_match_transformers(name: str, tmp_path: Path) -> None:
             limit = POSITIONS - CHUNK - 3
             found = session.generate(PROMPT[:count], Generation(limit))
             assert found == expected(module, PROMPT[:count], limit)
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_logits_match_transformers(name: str) -> None:
+    """Its cache is of one chunk; the last token's logits depend on all masks and frequencies."""
+    kind, settings = LISTED[name]
+    torch.manual_seed(0)
+    model = build(kind, f"{kind}ForCausalLM", **LLAMA | settings).eval()
+    ids = np.array([PROMPT[:TEXT]])
+    with torch.no_grad():
+        expected = model(input_ids=torch.from_numpy(ids)).logits[0, -1].numpy()
+    graph = decoding_graphs(model, CHUNK)["prefill"]
+    padded = np.pad(ids, ((0, 0), (0, CHUNK - TEXT)))
+    feed = {"input_ids": padded, "start": np.zeros(1, np.int64), "last": np.full(1, TEXT - 1)}
+    logits = run(graph, feed, {name: param.data for name, param in graph.params.items()})["logits"]
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+    assert not any(
+        isinstance(x, FakeTensor) for part in model.modules() for x in vars(part).values()
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "how"),
+    [
+        (
+            "Phi3",
+            {"rope_parameters": LONG_ROPE, "original_max_position_embeddings": 30},
+            "30 tokens otherwise (longrope)",
+        ),
+        ("Llama", {"attention_chunk_size": 8}, "8 tokens otherwise (attention in chunks)"),
+    ],
+)
+def test_longer_caches_than_the_model_reads_alike_are_refused(
+    kind: str, settings: dict[str, Any], how: str
+) -> None:
+    model = build(kind, f"{kind}ForCausalLM", **LLAMA | settings)
+    with pytest.raises(ImportModelError, match=re.escape(f"reads texts of more than {how}")):
+        decoding_graphs(model, CHUNK)
 
 
 @pytest.mark.parametrize("name", ["Gemma3ForCausalLM", "Gemma2ForCausalLM"])

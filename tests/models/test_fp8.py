@@ -26,6 +26,13 @@ ROWS = {
     "format": "float-quantized",
     "config_groups": {"g": {"weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}},
 }
+BLOCKS_COMPRESSED = {
+    **ROWS,
+    "config_groups": {
+        "rows": {"weights": {"strategy": "block", "type": "float", "block_structure": [128, 128]}},
+        "g": {"weights": {"strategy": "block", "type": "float", "block_structure": "16x32"}},
+    },
+}
 TYPES = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
 
 
@@ -57,22 +64,29 @@ def read(folder: Path, settings: Mapping[str, Any], **tensors: torch.Tensor) -> 
     return file["m.proj.weight"]
 
 
-@pytest.mark.parametrize("shape", [(32, 64), (20, 70)])
-def test_each_block_has_a_scale(shape: tuple[int, int], tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", [BLOCKS, BLOCKS_COMPRESSED])
+@pytest.mark.parametrize("shape", [(32, 64), (20, 70), (20, 30)])
+def test_each_block_has_a_scale(
+    shape: tuple[int, int], settings: Mapping[str, Any], tmp_path: Path
+) -> None:
     weight, scales = quantized(torch.randn(shape), BLOCK)
-    found = read(tmp_path, BLOCKS, weight=weight, weight_scale_inv=scales).read()
+    name = "weight_scale_inv" if settings is BLOCKS else "weight_scale"
+    found = read(tmp_path, settings, **{"weight": weight, name: scales}).read()
     numbers = weight.float().numpy()
     for row, column in np.ndindex(shape):
         scale = scales[row // BLOCK[0], column // BLOCK[1]].numpy()
         assert found[row, column] == numbers[row, column] * scale
 
 
+@pytest.mark.parametrize("settings", [ROWS, {"quant_method": "fp8"}])
 @pytest.mark.parametrize("scales", [(12, 1), (1,), (12, 4)])
-def test_rows_groups_and_tensors_have_scales(scales: tuple[int, ...], tmp_path: Path) -> None:
+def test_rows_groups_and_tensors_have_scales(
+    scales: tuple[int, ...], settings: Mapping[str, Any], tmp_path: Path
+) -> None:
     weight = torch.randn(12, 64).to(torch.float8_e4m3fn)
     factors = torch.rand(scales).to(torch.bfloat16)
     found = read(
-        tmp_path, ROWS, weight=weight, weight_scale=factors, input_scale=torch.ones(1)
+        tmp_path, settings, weight=weight, weight_scale=factors, input_scale=torch.ones(1)
     ).read()
     columns = scales[1] if len(scales) > 1 else 1
     expected = weight.float() * factors.float().repeat_interleave(64 // columns, -1)
@@ -114,6 +128,7 @@ def test_lora_over_a_folder_in_fp8_matches_peft_over_decoded_weights(tmp_path: P
         ),
         (ROWS, {"weight_scale": torch.ones(5, 1)}, "not divisible into [5, 1] scales"),
         (ROWS, {"weight_scale": torch.ones(12)}, "with scales f32[12]"),
+        (ROWS, {"weight_scale": torch.full((12, 1), 120, dtype=torch.uint8)}, "scales u8[12,1]"),
         (BLOCKS, {"weight": torch.ones(3), "weight_scale_inv": torch.ones(1)}, "weight is f32[3]"),
     ],
 )
@@ -124,3 +139,20 @@ def test_invalid_layers_are_refused(
     with pytest.raises(ImportModelError, match=r"m\.proj is no layer of") as caught:
         read(tmp_path, settings, **{"weight": weight, **tensors})
     assert fact in str(caught.value)
+
+
+@pytest.mark.parametrize("settings", [None, {"quant_method": "fp8"}])
+@pytest.mark.parametrize("scale", ["proj.scale", "proj.qscale_weight", "proj.weight_scale_2"])
+def test_scales_of_unknown_names_are_refused(
+    scale: str, settings: Mapping[str, Any] | None, tmp_path: Path
+) -> None:
+    stored = {
+        "m.proj.weight": torch.ones(4, 8).to(torch.float8_e4m3fn),
+        f"m.{scale}": torch.ones(1),
+    }
+    save_file(stored, tmp_path / "a.safetensors")
+    shards = {"a.safetensors": mapped(tmp_path / "a.safetensors")}
+    with pytest.raises(ImportModelError, match=f"m.proj.weight has 8-bit .* scale m.{scale} is of"):
+        unpacked(tmp_path, shards, SimpleNamespace(quantization_config=settings))
+    del shards["a.safetensors"][f"m.{scale}"]
+    assert unpacked(tmp_path, shards, SimpleNamespace(quantization_config=settings)) == shards

@@ -81,6 +81,18 @@ def test_layers_are_decoded_as_by_their_package(name: str) -> None:
     np.testing.assert_array_equal(numbers, expected)
 
 
+@pytest.mark.parametrize("key", ["checkpoint_format", "format"])
+def test_zero_points_of_gptq_v2_are_stored_unchanged(key: str) -> None:
+    file = "gptq_zeros.safetensors"
+    stored = {name: t for name, t in mapped(LAYERS / file).items() if name != "expected"}
+    zeros = stored["proj.qzeros"].read().view(np.uint8)
+    moved = (zeros + 1 & 15) | (zeros & 0xF0) + 0x10  # both codes of a byte, modulo 16
+    stored["proj.qzeros"] = InMemory(moved.view(np.int32))
+    about = config("gptq", **{key: "gptq_v2"})
+    (found,) = unpacked(LAYERS, {file: stored}, about)[file].values()
+    np.testing.assert_array_equal(found.read(), layer("gptq_zeros")[0].read())
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_note_names_the_exact_storage(name: str) -> None:
     method, _, bits = FORMATS[name]
