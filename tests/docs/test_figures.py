@@ -9,6 +9,7 @@ import pytest
 
 from pockengine.errors import FarmError
 from pockengine.tests.docs.figure_pages import PEERS
+from pockengine.tests.docs.figure_table import UNITS
 from pockengine.tests.docs.figures import files
 from pockengine.tests.docs.marks import render, stale
 from pockengine.tests.docs.records import RESULTS, ROOT, read_figure, read_figures
@@ -47,8 +48,9 @@ def test_another_record_changes_the_table(tmp_path: Path) -> None:
     after = replace(PEERS, folder=tmp_path).text().splitlines()
 
     assert [place for place, line in enumerate(before) if after[place] != line] == [2]
-    assert "26.8" in after[2]
-    assert "1.49x" in after[2]
+    assert f"| {UNITS['ms'](2 * first['value'])} |" in after[2]
+    ratios = [float(table[2].split("|")[5].strip(" x")) for table in (before, after)]
+    assert ratios[1] == pytest.approx(ratios[0] / 2, rel=0.05)
 
 
 def test_only_named_parts_are_rendered() -> None:
