@@ -16,13 +16,13 @@ from pockengine.compiler.ir.types import F32, TensorType
 Parts = Mapping[str, Contents]
 
 
-def fp8(parts: Parts, settings: Mapping[str, Any]) -> Contents:
+def fp8(parts: Parts, settings: Mapping[str, Any]) -> Lazy:
     """[out, in] numbers with [out / rows, in / columns] scales; `weight_block_size` names both."""
     scales = parts.get("weight_scale_inv") or parts["weight_scale"]
     return scaled(parts["weight"], scales, settings.get("weight_block_size"))
 
 
-def scaled(weight: Contents, scales: Contents, block: Any = None) -> Contents:
+def scaled(weight: Contents, scales: Contents, block: Any = None) -> Lazy:
     """Return [out, in] numbers times their scales; the last block of an axis may be smaller.
 
     Without `block`, blocks are of equal size.
@@ -40,13 +40,21 @@ def scaled(weight: Contents, scales: Contents, block: Any = None) -> Contents:
         raise ValueError(f"its weight is {weight.type}, with scales {scales.type} of {sizes}")
 
     def load() -> np.ndarray:
-        factors = converted(scales.read(), F32).reshape(grid)
+        factors = finite(converted(scales.read(), F32)).reshape(grid)
         rows, columns = (
             np.arange(length) // size for length, size in zip(shape, sizes, strict=True)
         )
         return converted(weight.read(), F32) * factors[np.ix_(rows, columns)]
 
     return Lazy(TensorType(F32, shape), load, "a weight of FP8")
+
+
+def finite(scales: np.ndarray) -> np.ndarray:
+    """Return the scales; ValueError names the first that is not finite."""
+    wrong = np.argwhere(~np.isfinite(scales))
+    if len(wrong):
+        raise ValueError(f"its scale at {wrong[0].tolist()} is {scales[tuple(wrong[0])]}")
+    return scales
 
 
 def _sizes(shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[int, ...]:

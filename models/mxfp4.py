@@ -28,7 +28,7 @@ def halved_scales(exponents: np.ndarray) -> np.ndarray:
     return np.where(exponents == NAN, np.float32(np.nan), scales)
 
 
-def mxfp4(parts: Mapping[str, Contents], settings: Mapping[str, Any]) -> Contents:
+def mxfp4(parts: Mapping[str, Contents], settings: Mapping[str, Any]) -> Grid:
     """Experts of gpt-oss: [experts, out, blocks, 16] pairs of codes, the lower one first.
 
     The weight is [experts, in, out].

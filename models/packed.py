@@ -6,14 +6,15 @@ weights in blocks reproduce them exactly.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from pockengine.compiler.ir.contents import Contents, Floats8
+from pockengine.compiler.ir.contents import Contents, Floats8, Lazy
 from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import DType
 from pockengine.errors import GraphError, ImportModelError
@@ -45,7 +46,7 @@ class PackedFormat:
     name: str
     marks: tuple[str, ...]
     parts: tuple[str, ...]
-    decode: Callable[[Parts, Settings], Contents]
+    decode: Callable[[Parts, Settings], Grid | Lazy]
     weight: str = ".weight"
 
     def layer_of(self, tensor: str) -> str | None:
@@ -93,7 +94,17 @@ FORMATS: Mapping[str, PackedFormat] = {
 }
 """By `quant_method` of config.json."""
 TORCHAO_KIND = "IntxUnpackedToInt8Tensor"
-MALFORMED = (ValueError, TypeError, LookupError, AttributeError, GraphError, StopIteration)
+MALFORMED = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+    GraphError,
+    StopIteration,
+)
+"""Exceptions that a damaged layer causes in Python and NumPy."""
 
 
 def method_of(config: Any) -> Settings | None:
@@ -113,6 +124,11 @@ def format_of(folder: Path, settings: Settings) -> PackedFormat:
         raise ImportModelError(
             f"{folder} is quantized by {method!r}; {', '.join(FORMATS)} are read: give one of "
             "these, or a folder that is not quantized"
+        )
+    unread = _unread(form, settings)
+    if unread is not None:
+        raise ImportModelError(
+            f"{folder} has {unread}: give such a folder, or one that is not quantized"
         )
     if form.decode is compressed:
         sparsity = settings.get("sparsity_config")
@@ -142,6 +158,20 @@ def _transforms(settings: Settings) -> bool:
     """Whether weights lie in a rotated space, as `transform_config` of compressed-tensors says."""
     transform = settings.get("transform_config")
     return bool(isinstance(transform, Mapping) and transform.get("config_groups"))
+
+
+def _unread(form: PackedFormat, settings: Settings) -> str | None:
+    """Name layers of a format that are not read, and those that are; None if there are none."""
+    if form.decode is bitsandbytes and settings.get("load_in_8bit"):
+        return "weights of LLM.int8 (load_in_8bit); those of load_in_4bit are read"
+    bits, dynamic = settings.get("bits"), settings.get("dynamic")
+    for rule, own in dynamic.items() if isinstance(dynamic, Mapping) else ():
+        if form.decode is gptq and isinstance(own, Mapping) and own.get("bits", bits) != bits:
+            return (
+                f"layers of {own['bits']} bits, named by {rule!r} in dynamic, among others of "
+                f"{bits}; one number of bits is read"
+            )
+    return None
 
 
 def unpacked(folder: Path, shards: Shards, config: Any) -> Shards:
@@ -194,8 +224,18 @@ def _owner(name: str) -> str:
 
 
 def _decoded(where: str, form: PackedFormat, parts: Parts, settings: Settings) -> Contents:
+    """Return a layer's weight; ImportModelError names the layer, also when it is read later."""
+    with _refused(where, form):
+        weight = form.decode(parts, settings)
+    load: Any = _refused(where, form)(weight.load)
+    return replace(weight, load=load)
+
+
+@contextmanager
+def _refused(where: str, form: PackedFormat) -> Iterator[None]:
+    """Raise ImportModelError for the errors of a malformed layer."""
     try:
-        return form.decode(parts, settings)
+        yield
     except MALFORMED as error:
         raise ImportModelError(
             f"{where} is no layer of {form.name}: {error}; copy the folder again, or give one that "
@@ -220,7 +260,7 @@ def _torchao_kinds(folder: Path, shards: Shards) -> dict[str, Settings]:
                 if kind not in (TORCHAO_KIND, "Tensor"):
                     raise ValueError(f"{name} is a {kind}, and {TORCHAO_KIND} is read")
                 kinds[name] = {"target_dtype": data.get("target_dtype", {}).get("_data")}
-        except (OSError, SafetensorError, RecursionError, *MALFORMED) as error:
+        except (OSError, SafetensorError, *MALFORMED) as error:
             raise ImportModelError(
                 f"{folder / file} is no file of torchao: {error}; quantize the model by "
                 "IntxWeightOnlyConfig, or give one that is not quantized"
@@ -234,7 +274,9 @@ def remark(shards: Shards, config: Any) -> str | None:
     if settings is None:
         return None
     name = FORMATS[str(settings["quant_method"])].name
-    storage = _storage([tensor for shard in shards.values() for tensor in shard.values()])
+    storage = _storage(
+        [tensor for shard in shards.values() for tensor in shard.values() if tensor.known]
+    )
     if storage is None:
         return f"{name} weights: decoded to f32, as no --frozen-weights keeps their exact values"
     return f"{name} weights: --frozen-weights {storage} keeps their exact values"

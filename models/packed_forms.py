@@ -16,7 +16,7 @@ from pockengine.compiler.ir.contents import Contents, Lazy
 from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import DType, converted
 from pockengine.compiler.ir.types import F32, Shape, TensorType
-from pockengine.models.fp8 import scaled
+from pockengine.models.fp8 import finite, scaled
 
 WORD = 32
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
@@ -27,14 +27,14 @@ Parts = Mapping[str, Contents]
 """Tensors of a layer by the last part of their names."""
 
 
-def gptq(parts: Parts, settings: Mapping[str, Any]) -> Contents:
+def gptq(parts: Parts, settings: Mapping[str, Any]) -> Grid | Lazy:
     """[in / 8, out] words of codes along the inputs; `g_idx` names the group of each input."""
     bits = int(settings["bits"])
     if bits not in (2, 4, 8):
         raise ValueError(f"it has {bits} bits, and 2, 4 and 8 are read")
     kind = settings.get("checkpoint_format") or settings.get("format")  # transformers 5: `format`
     one = 0 if kind == "gptq_v2" else 1
-    words, scales = parts["qweight"], parts["scales"]
+    words, zero_words, scales = _words(parts)
     inputs, outputs = words.type.shape[0] * (WORD // bits), words.type.shape[1]
     groups = scales.type.shape[0]
     places = parts["g_idx"].read() if "g_idx" in parts else np.arange(inputs) * groups // inputs
@@ -43,33 +43,34 @@ def gptq(parts: Parts, settings: Mapping[str, Any]) -> Contents:
         raise ValueError(f"its g_idx does not name {groups} groups of {inputs} inputs")
 
     def zeros() -> np.ndarray:
-        found = _columns(parts["qzeros"].read(), bits)
+        found = _columns(zero_words.read(), bits)
         return (found + one) & ((1 << bits) - 1) if one else found
 
     def codes() -> np.ndarray:
         found = _columns(words.read().T, bits).T
         return (found - zeros()[places]).T
 
+    code_bits = _code_bits(zeros(), scales, bits)
     if inputs % groups or not np.array_equal(places, np.arange(inputs) // (inputs // groups)):
 
         def load() -> np.ndarray:
             return codes().astype(np.float32) * _f32(scales).T[:, places]
 
         return Lazy(TensorType(F32, (outputs, inputs)), load, "a weight with ordered activations")
-    return _grid((outputs, inputs), codes, scales, _code_bits(zeros(), scales, bits))
+    return _grid((outputs, inputs), codes, scales, code_bits)
 
 
-def awq(parts: Parts, settings: Mapping[str, Any]) -> Contents:
+def awq(parts: Parts, settings: Mapping[str, Any]) -> Grid:
     """[in, out / 8] words of codes along the outputs, interleaved."""
     kind = settings.get("version") or settings.get("format") or "gemm"
     bits, version = int(settings.get("bits", 4)), str(kind).lower()
     if bits != 4 or version != "gemm":
         raise ValueError(f"it has {bits} bits in version {version}, and 4 in version gemm are read")
-    words, scales = parts["qweight"], parts["scales"]
+    words, zero_words, scales = _words(parts)
     shape = (words.type.shape[1] * (WORD // bits), words.type.shape[0])
 
     def zeros() -> np.ndarray:
-        return _ordered(parts["qzeros"].read())
+        return _ordered(zero_words.read())
 
     def codes() -> np.ndarray:
         each = shape[1] // scales.type.shape[0]
@@ -78,29 +79,44 @@ def awq(parts: Parts, settings: Mapping[str, Any]) -> Contents:
     return _grid(shape, codes, scales, _code_bits(zeros(), scales, bits))
 
 
-def bitsandbytes(parts: Parts, settings: Mapping[str, Any]) -> Contents:
+def _words(parts: Parts) -> tuple[Contents, Contents, Contents]:
+    """Return the words of codes and zero points, and the scales, each a matrix."""
+    words, zeros, scales = (parts[name] for name in ("qweight", "qzeros", "scales"))
+    integers = words.type.dtype is zeros.type.dtype is DType.I32
+    if not integers or {part.type.rank for part in (words, zeros, scales)} != {2}:
+        raise ValueError(
+            f"its words are {words.type}, with zero points {zeros.type} and scales {scales.type}"
+        )
+    return words, zeros, scales
+
+
+def bitsandbytes(parts: Parts, settings: Mapping[str, Any]) -> Lazy:
     """Codes of a table of 16 numbers, two in a byte, scaled by blocks; scales may have 8 bits."""
     state_name = next(name for name in parts if "bitsandbytes__" in name)
     state = json.loads(parts[state_name].read().tobytes().decode())
-    shape = tuple(int(size) for size in state["shape"])
-    dtype = FLOATS[state["dtype"]]
+    type_ = TensorType(FLOATS[state["dtype"]], tuple(int(size) for size in state["shape"]))
+    stored, block, nested = parts["weight"].type, int(state["blocksize"]), "nested_absmax" in parts
+    absmax, sizes = parts["absmax"].type, (-(-type_.size // 2), -(-type_.size // max(block, 1)))
+    form = DType.U8 if nested else F32
+    if absmax.dtype is not form or (stored.nbytes, absmax.size) != sizes:
+        raise ValueError(f"its {type_} is stored as {stored} with scales {absmax} of {block}")
 
     def load() -> np.ndarray:
-        pairs = parts["weight"].read().reshape(-1)
-        codes = np.stack([pairs >> 4, pairs & 15], axis=1).reshape(-1)
-        scales = parts["absmax"].read()
-        if "nested_absmax" in parts:
+        pairs = parts["weight"].read().reshape(-1).view(np.uint8)  # stored as any type
+        codes = np.stack([pairs >> 4, pairs & 15], axis=1).reshape(-1)[: type_.size]
+        scales = parts["absmax"].read().reshape(-1)
+        if nested:
             table = parts["nested_quant_map"].read()[scales]
             blocks = np.repeat(parts["nested_absmax"].read(), int(state["nested_blocksize"]))
             scales = table * blocks[: len(table)] + np.float32(state["nested_offset"])
-        each = np.repeat(scales, int(state["blocksize"]))[: len(codes)]
+        each = np.repeat(finite(scales), block)[: len(codes)]
         numbers = parts["quant_map"].read()[codes] * each
-        return converted(numbers.reshape(shape), dtype)
+        return converted(numbers.reshape(type_.shape), type_.dtype)
 
-    return Lazy(TensorType(dtype, shape), load, f"a weight of bitsandbytes' {state['quant_type']}")
+    return Lazy(type_, load, f"a weight of bitsandbytes' {state['quant_type']}")
 
 
-def torchao(parts: Parts, settings: Mapping[str, Any]) -> Contents:
+def torchao(parts: Parts, settings: Mapping[str, Any]) -> Grid:
     """[out, in] codes, one in a byte, with [out, groups] scales and zero points."""
     codes, scales, zeros = (parts[name] for name in ("qdata", "scale", "zero_point"))
     shape, (rows, groups) = codes.type.shape, scales.type.shape
@@ -108,8 +124,10 @@ def torchao(parts: Parts, settings: Mapping[str, Any]) -> Contents:
         raise ValueError(f"its codes are {codes.type}, with scales {scales.type}")
     if zeros.type != TensorType(DType.I8, (rows, groups)) or shape[1] % groups:
         raise ValueError(f"its codes are {codes.type}, with zero points {zeros.type}")
-    half = 1 << int(str(settings["target_dtype"]).removeprefix("int")) - 1
-    return _signed(shape, codes.read, (scales, zeros.read()), half)
+    bits = int(str(settings["target_dtype"]).removeprefix("int"))
+    if not 1 <= bits <= 8:
+        raise ValueError(f"its codes have {bits} bits, and 1 to 8 are read")
+    return _signed(shape, codes.read, (scales, zeros.read()), 1 << bits - 1)
 
 
 COMPRESSED = (
@@ -122,7 +140,7 @@ COMPRESSED = (
 """Formats of compressed-tensors that may have integers, or floats of 8 bits."""
 
 
-def compressed(parts: Parts, settings: Mapping[str, Any]) -> Contents:
+def compressed(parts: Parts, settings: Mapping[str, Any]) -> Grid | Lazy:
     """[out, in] codes as i8, or in words along the inputs; `weight_g_idx` names groups of inputs.
 
     Scales are [out, groups], [out, 1] or one number; zero points are absent for symmetric layers.
@@ -185,7 +203,7 @@ def _grouped(
     codes: Callable[[], np.ndarray],
     scaling: tuple[Contents, Parts],
     half: int,
-) -> Contents:
+) -> Grid | Lazy:
     """Return codes with a layer's scales and zero points; a scale may count for a whole row."""
     scales, parts = scaling
     if scales.type.size == 1:
@@ -292,4 +310,4 @@ def _ordered(words: np.ndarray) -> np.ndarray:
 
 
 def _f32(scales: Contents) -> np.ndarray:
-    return converted(scales.read(), F32)
+    return finite(converted(scales.read(), F32))

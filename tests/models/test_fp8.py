@@ -116,6 +116,17 @@ def test_lora_over_a_folder_in_fp8_matches_peft_over_decoded_weights(tmp_path: P
     assert len(set(tuned.losses)) == len(tuned.losses)
 
 
+@pytest.mark.parametrize("scale", [float("nan"), float("inf")])
+def test_scales_are_finite(scale: float, tmp_path: Path) -> None:
+    scales = torch.ones(1, 2)
+    scales[0, 1] = scale
+    weight = torch.ones(16, 64).to(torch.float8_e4m3fn)
+    found = read(tmp_path, BLOCKS, weight=weight, weight_scale_inv=scales)
+    fact = rf"m\.proj is no layer of FP8: its scale at \[0, 1\] is {scale}"
+    with pytest.raises(ImportModelError, match=fact):
+        found.read()
+
+
 @pytest.mark.parametrize(
     ("settings", "tensors", "fact"),
     [

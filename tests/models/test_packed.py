@@ -19,6 +19,7 @@ from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import DType, converted, numbers_of
 from pockengine.compiler.storage import Storage
 from pockengine.errors import ImportModelError
+from pockengine.models import packed
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.models.experts import stacked
 from pockengine.models.packed import remark, unpacked
@@ -144,15 +145,23 @@ def test_lora_over_gptq_in_four_bits_matches_peft_over_decoded_weights(
     assert len(set(exact.losses)) == len(exact.losses)
 
 
-def error_message(change: Mapping[str, np.ndarray | None], **settings: Any) -> str:
-    """Return the message for a GPTQ layer with changed or missing tensors."""
-    stored = dict(mapped(LAYERS / "gptq_symmetric.safetensors"))
-    for name, array in change.items():
-        stored.pop(name)
+def changed(name: str, change: Mapping[str, np.ndarray | None], **settings: Any) -> np.ndarray:
+    """Read the weight of a layer with changed or missing tensors."""
+    stored = dict(mapped(LAYERS / f"{name}.safetensors"))
+    for part, array in change.items():
+        stored.pop(part)
         if array is not None:
-            stored[name] = InMemory(array)
+            stored[part] = InMemory(array)
+    shards = {f"{name}.safetensors": stored}
+    found = unpacked(LAYERS, shards, config(FORMATS[name][0], **settings))
+    return numbers_of(found[f"{name}.safetensors"]["proj.weight"].read())
+
+
+def error_message(
+    change: Mapping[str, np.ndarray | None], name: str = "gptq_symmetric", **settings: Any
+) -> str:
     with pytest.raises(ImportModelError) as caught:
-        unpacked(Path("model"), {"a.safetensors": stored}, config("gptq", **settings))
+        changed(name, change, **settings)
     return str(caught.value)
 
 
@@ -163,3 +172,52 @@ def test_invalid_layers_are_refused() -> None:
     assert "g_idx" in error_message({"proj.g_idx": np.zeros(64, np.float32)})
     assert "scales" in error_message({"proj.scales": np.ones((2, 8), np.float16)})
     assert "quantized by 'hqq'" in error_message({}, quant_method="hqq")
+    assert "those of load_in_4bit are read" in error_message({}, "nf4", load_in_8bit=True)
+    dynamic = {"+:.*down": {"group_size": 64}, "+:.*head": {"bits": 8}, "-:.*up": {}}
+    assert "8 bits, named by '+:.*head' in dynamic" in error_message({}, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("name", ["nf4", "nf4_nested"])
+@pytest.mark.parametrize("storage", [np.float16, np.float32])
+def test_bitsandbytes_may_store_bytes_as_another_type(name: str, storage: type) -> None:
+    stored = mapped(LAYERS / f"{name}.safetensors")
+    pairs: np.ndarray = stored["proj.weight"].read().reshape(-1).view(storage).reshape(-1, 1)
+    weight = changed(name, {"proj.weight": pairs})
+    np.testing.assert_array_equal(weight, numbers_of(stored["expected"].read()))
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "shape"),
+    [
+        ("gptq_symmetric", "qzeros", (4,)),
+        ("gptq_ordered", "qzeros", (1, 1)),
+        ("gptq_ordered", "scales", (2, 64)),
+        ("awq", "qweight", (64, 16)),
+        ("nf4", "weight.absmax", (1,)),
+        ("nf4", "weight.quant_map", (4,)),
+        ("nf4", "weight.quant_map", None),
+        ("nf4_nested", "weight.nested_quant_map", (1,)),
+        ("nf4_nested", "weight.nested_absmax", None),
+        ("nf4_nested", "weight", (1, 1)),
+    ],
+)
+def test_error_names_a_damaged_layer(name: str, part: str, shape: tuple[int, ...] | None) -> None:
+    array = None if shape is None else np.ones(shape, np.float32)
+    assert "packed_layers: proj is no layer of" in error_message({f"proj.{part}": array}, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("awq", "scales"), ("compressed_int8", "weight_scale"), ("nf4", "weight.absmax")],
+)
+def test_scales_are_finite(name: str, part: str) -> None:
+    scales = mapped(LAYERS / f"{name}.safetensors")[f"proj.{part}"].read().copy()
+    scales[(-1,) * scales.ndim] = np.nan
+    assert "] is nan" in error_message({f"proj.{part}": scales}, name)
+
+
+@pytest.mark.parametrize("bits", [0, 9, 64, 99999999])
+def test_torchao_has_at_most_eight_bits(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = {"proj.weight": {"target_dtype": f"int{bits}"}}
+    monkeypatch.setattr(packed, "_torchao_kinds", lambda *_: kinds)
+    assert f"its codes have {bits} bits, and 1 to 8 are read" in error_message({}, "torchao")
