@@ -5,6 +5,8 @@ model larger than memory can be compiled; its weights are read when the artifact
 """
 
 import json
+import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -132,6 +134,27 @@ class ShapeOnly(Contents):
         return True
 
 
+@dataclass(frozen=True, eq=False)
+class Unsupported(Contents):
+    """A tensor of a file that has no TensorType: it may stay there as long as nothing uses it."""
+
+    fact: str
+
+    @property
+    def type(self) -> TensorType:  # type: ignore[override]
+        """Raise GraphError with the fact."""
+        raise GraphError(self.fact)
+
+    @property
+    def known(self) -> bool:
+        """False: its numbers cannot be read."""
+        return False
+
+    def read(self) -> np.ndarray:
+        """Raise GraphError with the fact."""
+        raise GraphError(self.fact)
+
+
 def same_contents(first: Contents, second: Contents) -> bool:
     """Whether two hold equal numbers; identical objects and equal sources are not read."""
     if first is second or first == second:
@@ -158,7 +181,8 @@ UNREADABLE = (
 def mapped(path: Path) -> dict[str, Contents]:
     """The tensors of a safetensors file by name, none of them read; GraphError for another file.
 
-    Those of 8-bit floats are read as f32. The file must not change while they are used.
+    Those of 8-bit floats are read as f32, those without a TensorType are `Unsupported`. The file
+    must not change while they are used.
     """
     try:
         with path.open("rb") as file:
@@ -198,17 +222,27 @@ def _check_cover(places: Sequence[Sequence[int]], size: int) -> None:
         raise ValueError(f"{size - end} bytes belong to no tensor")
 
 
+def _bits(name: str) -> int:
+    """Return the bits of a number by the name of its type, such as BF16 or F8_E4M3FNUZ."""
+    match = re.fullmatch(r"BOOL|[A-Z]+(\d+)(_\w+)?", name)
+    if match is None:
+        raise ValueError(f"{name} is no type of numbers")
+    return int(match[1] or 8)
+
+
 def _mapped(path: Path, name: str, row: Mapping[str, object], start: int, end: int) -> Contents:
     wide = FLOATS8.get(str(row["dtype"]))
     stored = DType.U8.stored_name if wide is not None else row["dtype"]
     dtype = next((dtype for dtype in DType if dtype.stored_name == stored), None)
-    if dtype is None:
-        raise ValueError(f"{name} is of type {row['dtype']}, which is not supported")
     shape: Shape = tuple(int(size) for size in row["shape"])  # type: ignore[attr-defined]
     first, last = (start + int(place) for place in row["data_offsets"])  # type: ignore[attr-defined]
-    type_ = TensorType(dtype, shape)
-    if not start <= first <= last <= end or last - first != type_.nbytes:
+    size = math.prod(shape) * _bits(str(row["dtype"]))
+    if not start <= first <= last <= end or 8 * (last - first) != size:
         raise ValueError(f"{name} does not lie inside of the file")
+    if dtype is None or 0 in shape:
+        fact = f"{name} of {path} is {row['dtype']}{list(shape)}, which is not supported"
+        return Unsupported(f"{fact}; store it in another type")
+    type_ = TensorType(dtype, shape)
 
     def load() -> np.ndarray:
         view = np.memmap(path, np.uint8, "r", first, (type_.nbytes,))

@@ -101,6 +101,35 @@ def test_mapped_files_have_the_saved_contents(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[name].read(), array)
 
 
+@pytest.mark.parametrize(
+    ("kind", "shape", "size"),
+    [
+        ("F32", "0", 0),
+        ("F32", "2,0,3", 0),
+        ("F64", "1", 8),
+        ("U16", "2", 4),
+        ("C64", "1", 8),
+        ("F4", "4", 2),
+        ("F8_E4M3FNUZ", "3", 3),
+    ],
+)
+def test_unsupported_tensors_are_refused_when_they_are_used(
+    tmp_path: Path, kind: str, shape: str, size: int
+) -> None:
+    odd = f'"odd":{{"dtype":"{kind}","shape":[{shape}],"data_offsets":[8,{8 + size}]}}'
+    header = f"{{{row('w', 0, 8)},{odd}}}".encode()
+    data = np.ones(2, np.float32).tobytes() + bytes(size)
+    (tmp_path / "weights").write_bytes(len(header).to_bytes(8, "little") + header + data)
+    found = mapped(tmp_path / "weights")
+    assert found["w"].read().tolist() == [1, 1]
+    assert not found["odd"].known
+    shown = rf"odd of .*weights is {kind}\[.*\], which is not supported"
+    with pytest.raises(GraphError, match=shown):
+        found["odd"].read()
+    with pytest.raises(GraphError, match=shown):
+        attach(residual_net(), {"fc.weight": found["odd"]})
+
+
 @pytest.mark.parametrize("damage", ["short", "shape", "dtype", "no file", "no header"])
 def test_damaged_files_are_refused(tmp_path: Path, damage: str) -> None:
     path, whole = tmp_path / "weights", save({"w": np.ones((2, 3), np.float32)})
