@@ -28,7 +28,7 @@ from pockengine.models.experts import separate
 from pockengine.models.gguf_adapters import obstacle, write_gguf_adapters
 from pockengine.models.gguf_names import write_gguf_tensors
 from pockengine.models.hugging_face import CONFIG
-from pockengine.models.shards import GGUF, INDEX
+from pockengine.models.shards import GGUF, INDEX, SINGLE
 from pockengine.terminal import Say
 
 WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
@@ -70,7 +70,10 @@ def write_adapters(
 
 
 def write_merged(model: CausalLM, graph: Graph, session: Session, folder: Path) -> None:
-    """Write a folder like the model's own: its other files, and the new weights."""
+    """Write a folder like the model's own: its other files, and the new weights.
+
+    Tensors of unsupported types, which the model does not use, are left out.
+    """
     values = trained_params(session)
     changed = _changed(graph, session.artifact.adapters, values)
     names = model.names(graph)
@@ -83,9 +86,10 @@ def write_merged(model: CausalLM, graph: Graph, session: Session, folder: Path) 
                 source, config = model.folder / file, model.module.config
                 write_whole(folder / file, partial(write_gguf_tensors, source, config, new))
                 continue
-            result = {name: _typed(new.get(name), old) for name, old in tensors.items()}
+            known = {name: old for name, old in tensors.items() if old.known}
+            result = {name: _typed(new.get(name), old) for name, old in known.items()}
             write_whole(folder / file, partial(write_weights, result))
-        if len(model.shards) > 1:
+        if not all(file == SINGLE or file.endswith(GGUF) for file in model.shards):
             _write_index(model.shards, folder / INDEX)
     except OSError as error:
         raise FinetuneError(f"{folder} cannot be written: {error}") from error
@@ -145,7 +149,10 @@ def _copy_others(source: Path, folder: Path) -> None:
 
 
 def _write_index(shards: Mapping[str, Mapping[str, Contents]], path: Path) -> None:
-    places = {name: file for file, tensors in shards.items() for name in tensors}
-    size = sum(tensor.type.nbytes for tensors in shards.values() for tensor in tensors.values())
+    known = [
+        (name, file, one) for file in shards for name, one in shards[file].items() if one.known
+    ]
+    places = {name: file for name, file, _ in known}
+    size = sum(tensor.type.nbytes for _, _, tensor in known)
     table = {"metadata": {"total_size": size}, "weight_map": places}
     write_text_whole(path, json.dumps(table, indent=2) + "\n")

@@ -1,0 +1,33 @@
+"""Folders with merged weights, written from folders of other layouts."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import transformers
+from safetensors.numpy import save_file
+
+from pockengine.finetune.lm.written import write_merged
+from pockengine.models.causal_lm import open_causal_lm
+from pockengine.models.shards import INDEX
+from pockengine.tests.finetune.lm.decoders import save
+
+
+def test_merged_folder_of_one_indexed_shard_opens(tmp_path: Path) -> None:
+    folder = tmp_path / "net"
+    save(folder)
+    tensors = {name: one.read() for name, one in open_causal_lm(folder).file_weights().items()}
+    for path in folder.glob("model-*"):
+        path.unlink()
+    file, odd = "model-00001-of-00001.safetensors", {"odd": np.ones(2), "empty": np.ones(0)}
+    save_file({**tensors, **odd}, folder / file)
+    places = dict.fromkeys([*tensors, *odd], file)
+    (folder / INDEX).write_text(json.dumps({"weight_map": places}))
+    model = open_causal_lm(folder)
+    session: Any = SimpleNamespace(artifact=SimpleNamespace(params={}, adapters=()))
+    write_merged(model, model.graph(1, 8), session, tmp_path / "merged")
+    merged = open_causal_lm(tmp_path / "merged").file_weights()
+    assert set(merged) == set(tensors)
+    assert transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
