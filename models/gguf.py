@@ -24,6 +24,8 @@ from pockengine.models.gguf_forms import BlockFormat, find_form, form_of, writte
 MAGIC, VERSIONS, ALIGNMENT = b"GGUF", (2, 3), 32
 LONGEST = 100_000_000
 """Maximum bytes of a header: large vocabularies take some millions."""
+DEEPEST = 8
+"""Maximum depth of arrays in arrays."""
 _RANK = 4
 _ALIGNED = b"general.alignment"
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
@@ -153,18 +155,21 @@ class _Header:
         name, kind = self._text(), self._number("<I")
         if name == _ALIGNED and kind == _U32:
             return self._number("<I")
-        if kind == _ARRAY:
-            element, count = self._number("<I"), self._number("<Q")
-            if element == _TEXT:
-                for _ in range(self._counted(count, 8)):
-                    self._text()
-                return None
-            self._take(self._sized(element) * count)
-        elif kind == _TEXT:
-            self._text()
-        else:
-            self._take(self._sized(kind))
+        self._skip(kind)
         return None
+
+    def _skip(self, kind: int, count: int = 1, depth: int = 0) -> None:
+        """Skip values of a type, which may be arrays of arrays."""
+        if depth > DEEPEST:
+            raise ValueError(f"it has arrays nested more than {DEEPEST} deep")
+        if kind == _TEXT:
+            for _ in range(self._counted(count, 8)):
+                self._text()
+        elif kind == _ARRAY:
+            for _ in range(self._counted(count, 12)):
+                self._skip(self._number("<I"), self._number("<Q"), depth + 1)
+        else:
+            self._take(self._sized(kind) * count)
 
     def _sized(self, kind: int) -> int:
         if kind not in _SIZES:

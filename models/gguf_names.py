@@ -98,7 +98,7 @@ def laid_out(contents: Contents, name: str, config: Any, back: bool) -> Contents
         channels, length = type_.shape[0], type_.shape[-1]
         shape = (channels, 1, length) if back else (channels, length)
         return Lazy(TensorType(F32, shape), lambda: contents.read().reshape(shape), "a convolution")
-    if kind == "gpt2" and name.endswith(TRANSPOSED):
+    if kind == "gpt2" and name.endswith(TRANSPOSED) and len(type_.shape) == 2:
         if isinstance(contents, Grid):
             return contents.transposed((1, 0))
         turned = TensorType(type_.dtype, tuple(reversed(type_.shape)))

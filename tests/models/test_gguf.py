@@ -1,5 +1,6 @@
 """GGUF files: the bytes of each type, llama.cpp's names and row order, and damaged files."""
 
+import math
 import random
 import struct
 import tracemalloc
@@ -30,11 +31,12 @@ def text(words: str) -> bytes:
 
 
 def keys() -> list[bytes]:
-    """Return metadata: a string, an array of strings, an array of numbers, the alignment."""
+    """Return metadata: a string, arrays of strings, of numbers, of arrays, and the alignment."""
     return [
         text("general.architecture") + struct.pack("<I", 8) + text("llama"),
         text("words") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("bc"),
         text("scores") + struct.pack("<IIQ3f", 9, 6, 3, 1, 2, 3),
+        text("pairs") + struct.pack("<IIQ", 9, 9, 2) + struct.pack("<IQ2I", 4, 2, 1, 2) * 2,
         text("general.alignment") + struct.pack("<II", 4, 64),
     ]
 
@@ -234,6 +236,25 @@ def read_all(path: Path) -> bool:
     except ImportModelError:
         return False
     return all(array.dtype == np.float32 for array in found)
+
+
+def test_deeply_nested_keys_are_refused(tmp_path: Path) -> None:
+    path, key = tmp_path / "a.gguf", text("x") + struct.pack("<I", 9)
+    nested = struct.pack("<IQ", 9, 1) * 5000 + struct.pack("<IQ", 4, 0)
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + key + nested)
+    with pytest.raises(ImportModelError, match="arrays nested more than 8 deep"):
+        read_gguf(path)
+
+
+@pytest.mark.parametrize("shape", [(64,), (2, 32, 32)])
+@pytest.mark.parametrize(("kind", "group"), [(0, 128), (8, 34)])
+def test_weights_of_another_rank_keep_their_layout(
+    kind: int, group: int, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    row = {"blk.0.attn_qkv.weight": (kind, shape, bytes(math.prod(shape) // 32 * group))}
+    path = written(tmp_path / "a.gguf", row)
+    (found,) = gguf_tensors(path, SimpleNamespace(model_type="gpt2")).values()
+    assert found.type.shape == shape
 
 
 def test_damaged_files_raise_our_errors(tmp_path: Path) -> None:
