@@ -66,8 +66,8 @@ class CausalLM:
         """
         graph = shapes_graph(self.module, batch, length)
         names, weights = self.names(graph), self.file_weights()
-        weights.update(stacked(weights))
         try:
+            weights.update(stacked(weights))
             attach(graph, {name: weights[file_name] for name, file_name in names.items()})
         except GraphError as error:
             raise ImportModelError(
@@ -166,11 +166,20 @@ def decoder_of(folder: Path, tied: bool | None = None) -> Any:
             config.tie_word_embeddings = tied
         _fix_frequencies(config)
         module = unfilled(getattr(transformers, kind), config)
+        _check_sizes(module)
     except Exception as error:  # transformers raises anything for a damaged configuration
         text = next((line for line in str(error).splitlines() if line.strip()), repr(error))
         raise ImportModelError(f"{folder} is no {kind} as config.json has it: {text}") from error
     module.name_or_path = str(folder)
     return module
+
+
+def _check_sizes(module: Any) -> None:
+    """Raise ValueError for a parameter without numbers."""
+    for name, parameter in module.named_parameters():
+        if not parameter.numel():
+            shape = list(parameter.shape)
+            raise ValueError(f"{name} would have the shape {shape}; copy config.json again")
 
 
 def _of_text(config: Any) -> Any:

@@ -14,6 +14,7 @@ from pockengine.compiler.ir.contents import Contents, Lazy
 from pockengine.compiler.ir.grids import Grid, on_one_grid
 from pockengine.compiler.ir.scalars import numbers_of
 from pockengine.compiler.ir.types import F32, TensorType
+from pockengine.errors import GraphError
 
 STACKED: Mapping[str, Sequence[Sequence[str]]] = {
     "gate_up_proj": (("gate_proj", "up_proj"), ("w1", "w3")),
@@ -54,8 +55,16 @@ def stacked(weights: Mapping[str, Contents]) -> dict[str, Contents]:
 
 
 def _stack(experts: Sequence[Sequence[Contents]], name: str) -> Contents:
-    rows = sum(part.type.shape[0] for part in experts[0])
-    type_ = TensorType(F32, (len(experts), rows, experts[0][0].type.shape[1]))
+    shapes = [part.type.shape for part in experts[0]]
+    for place, parts in enumerate(experts):
+        found = [part.type.shape for part in parts]
+        if found != shapes or [len(size) for size in {shape[1:] for shape in found}] != [1]:
+            raise GraphError(
+                f"{name}: the weights of expert {place} are {found}; all experts need matrices of "
+                "the same shapes"
+            )
+    rows = sum(shape[0] for shape in shapes)
+    type_ = TensorType(F32, (len(experts), rows, shapes[0][1]))
     grids = [part for parts in experts for part in parts if isinstance(part, Grid)]
     count = len(experts[0])
 

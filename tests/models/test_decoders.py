@@ -1,5 +1,6 @@
 """Decoders from folders train as PyTorch does: ten steps on packed texts."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pockengine.compiler.compile import compile_program
+from pockengine.compiler.ir.contents import Contents, ShapeOnly
 from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ir.types import f32
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.options import Training
+from pockengine.errors import GraphError, ImportModelError
 from pockengine.models.causal_lm import open_causal_lm
+from pockengine.models.experts import stacked
 from pockengine.tests.zoo.zoo_language import GPT2, GROUPED, SMALL, build
 
 STEPS, RATE, LENGTH = 10, 0.1, 12
@@ -114,3 +119,31 @@ def test_heads_are_tied_as_by_transformers(held: str, tmp_path: Path) -> None:
     assert set(read) == set(dict(expected.named_parameters()))
     for name, parameter in expected.named_parameters():
         np.testing.assert_array_equal(read[name], parameter.detach().numpy())
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_model_of_no_size_is_refused(tmp_path: Path) -> None:
+    build("Llama", "LlamaForCausalLM", **GROUPED).config.save_pretrained(tmp_path)
+    about = json.loads((tmp_path / "config.json").read_text())
+    about |= {"hidden_size": 0, "architectures": ["LlamaForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    with pytest.raises(ImportModelError, match=r"as config.json has it: .* the shape \[.*\b0\b"):
+        open_causal_lm(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("part", "shape"),
+    [("2.w1", (100, 64)), ("2.w1", (128, 32)), ("0.w1", (128,)), ("0.w2", (64,)), ("1.w3", ())],
+)
+def test_error_names_experts_of_other_shapes(part: str, shape: tuple[int, ...]) -> None:
+    place = "model.layers.0.block_sparse_moe.experts"
+    shapes = {"w1": (128, 64), "w2": (64, 128), "w3": (128, 64)}
+    weights: dict[str, Contents] = {
+        f"{place}.{expert}.{name}.weight": ShapeOnly(f32(*size))
+        for expert in range(3)
+        for name, size in shapes.items()
+    }
+    assert set(stacked(weights)) == {f"{place}.gate_up_proj", f"{place}.down_proj"}
+    weights[f"{place}.{part}.weight"] = ShapeOnly(f32(*shape))
+    with pytest.raises(GraphError, match=f"weights of expert {part[0]} are .* of the same shapes"):
+        stacked(weights)
