@@ -1,6 +1,7 @@
 """How a tokenizer.json processes a text, as flags of the C runtime (pe_tokenizer_table.h)."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,17 @@ class Form:
 
     flags: int = 0
     patterns: list[Group] = field(default_factory=list)
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Raise ValueError for a panic of tokenizers, which is no Exception in Python."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":
+            raise ValueError(f"tokenizers fails: {error}") from error
+        raise
 
 
 def form_of(facts: Mapping[str, Any]) -> Form:

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 from pockengine.errors import ImportModelError
 from pockengine.models import unicode_table
 from pockengine.models.split_patterns import compiled
-from pockengine.models.tokenizer_form import BYTES, NFC, Form, form_of
+from pockengine.models.tokenizer_form import BYTES, NFC, Form, form_of, panics_as_errors
 
 MAGIC, VERSION, NONE = 0x4B544550, 3, 0xFFFFFFFF
 SPECIAL, BYTE, LEFT, RIGHT = 1, 2, 4, 8
@@ -173,8 +173,14 @@ def _merges(model: Mapping[str, Any]) -> list[tuple[int, ...]]:
 
 def _marks(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """Return the tokens added at the beginning and the end of a text."""
-    plain = tokenizer.encode("a", add_special_tokens=False).ids
-    marked = tokenizer.encode("a", add_special_tokens=True).ids
+    try:
+        with panics_as_errors():
+            plain = tokenizer.encode("a", add_special_tokens=False).ids
+            marked = tokenizer.encode("a", add_special_tokens=True).ids
+    except Exception as error:  # tokenizers raises plain exceptions
+        raise ImportModelError(
+            f"the tokenizer cannot encode a text: {error}; copy tokenizer.json again"
+        ) from error
     for at in range(len(marked) - len(plain) + 1):
         begin, end = marked[:at], marked[at + len(plain) :]
         if marked[at : at + len(plain)] == plain and len(begin) <= MOST_MARKS >= len(end):

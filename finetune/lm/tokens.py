@@ -9,6 +9,7 @@ from pockengine.errors import FinetuneError
 from pockengine.finetune.lm.templates import Rendered, render, render_question
 from pockengine.finetune.lm.texts import Example
 from pockengine.finetune.task import IGNORED
+from pockengine.models.tokenizer_form import panics_as_errors
 
 TOKENIZER = "tokenizer.json"
 _NAMED = 5
@@ -67,10 +68,12 @@ def open_tokenizer(folder: Path, vocabulary: int) -> Any:
             "by tokenizer.save_pretrained"
         )
     try:
-        tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
-        highest = max(tokenizer.get_vocab().values())
+        with panics_as_errors():
+            tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+            highest = max(tokenizer.get_vocab().values())
+            tokenizer("a")  # fails if its special tokens do
     except Exception as error:  # tokenizers raises plain exceptions
         raise FinetuneError(
             f"{folder / TOKENIZER} cannot be read: {error}; copy it again"

@@ -71,6 +71,9 @@ def test_errors_name_unsupported_tokenizers() -> None:
     refused(lambda f: f.update(pre_tokenizer={"type": "Whitespace"}), "a pre-tokenizer Whitespace")
     refused(lambda f: f["model"].update(end_of_word_suffix="</w>"), "end_of_word_suffix '</w>'")
     refused(lambda f: f["added_tokens"][0].update(single_word=True), "'<unk>' is a single word")
+    mark = {"SpecialToken": {"id": "<s>", "type_id": 0}}
+    marked = {"type": "TemplateProcessing", "single": [mark], "pair": [mark], "special_tokens": {}}
+    refused(lambda f: f.update(post_processor=marked), "cannot encode a text: tokenizers fails")
     unigram = Tokenizer(models.Unigram([("a", 0.0)]))
     with pytest.raises(ImportModelError, match="a model Unigram"):
         tokenizer_table(unigram)

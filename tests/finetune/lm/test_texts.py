@@ -1,5 +1,6 @@
 """Tokenized texts: learned and masked parts of a chat, and packing into rows."""
 
+import json
 import resource
 import sys
 from pathlib import Path
@@ -178,6 +179,14 @@ def test_tokenizers_of_other_models_are_refused(tmp_path: Path) -> None:
     (folder / "tokenizer.json").write_text("{}")
     with pytest.raises(FinetuneError, match="cannot be read"):
         open_tokenizer(folder, WORDS)
+    facts = json.loads(tokenizer().backend_tokenizer.to_str())
+    mark = {"SpecialToken": {"id": "<s>", "type_id": 0}}
+    marked = {"type": "TemplateProcessing", "single": [mark], "pair": [mark], "special_tokens": {}}
+    facts["model"] |= {"continuing_subword_prefix": "never", "merges": [["a", "b"]]}
+    for change in ({}, {"post_processor": marked}):
+        (folder / "tokenizer.json").write_text(json.dumps(facts | change))
+        with pytest.raises(FinetuneError, match="cannot be read: tokenizers fails"):
+            open_tokenizer(folder, WORDS)
     (folder / "tokenizer.json").unlink()
     with pytest.raises(FinetuneError, match="has no tokenizer"):
         open_tokenizer(folder, WORDS)
