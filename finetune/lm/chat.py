@@ -13,11 +13,12 @@ from typing import Any
 from pockengine.errors import FinetuneError
 from pockengine.finetune.lm.templates import render, render_question
 from pockengine.finetune.lm.texts import Example
-from pockengine.models.tokenizer_table import Chat, ChatForm
+from pockengine.models.tokenizer_table import NONE, Chat, ChatForm
 
 _SYSTEM, _QUESTION, _ANSWER = "SYSTEMTEXT", "QUESTIONONE", "ANSWERONE"
 _NEXT_QUESTION, _NEXT_ANSWER = "QUESTIONTWO", "ANSWERTWO"
 _GENERATION = "generation_config.json"
+_UNREADABLE = (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 def chat_of(tokenizer: Any, folder: Path) -> Chat:
@@ -124,6 +125,7 @@ def _ends(tokenizer: Any, folder: Path) -> Iterator[int]:
         return
     try:
         ends = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
-        yield from map(int, ends if isinstance(ends, list) else [] if ends is None else [ends])
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+        ids = map(int, ends if isinstance(ends, list) else [] if ends is None else [ends])
+        yield from (number for number in ids if 0 <= number < NONE)  # others are no tokens
+    except _UNREADABLE as error:
         raise FinetuneError(f"{path} cannot be read: {error}; copy it again") from error

@@ -135,6 +135,13 @@ def test_templates_become_pieces(tmp_path: Path) -> None:
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [2, 7]}')
     assert list(chat_of(tokenizer(None), tmp_path).stops) == [2, 7]
     assert chat_of(tokenizer(None), tmp_path).answer == ""
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [-1, 7, 4294967295, 1e30]}')
+    assert list(chat_of(tokenizer(None), tmp_path).stops) == [2, 7]
+    for ends in ("Infinity", "[" * 100_000):
+        (tmp_path / "generation_config.json").write_text(f'{{"eos_token_id": {ends}}}')
+        with pytest.raises(FinetuneError, match=r"generation_config\.json cannot be read"):
+            chat_of(tokenizer(None), tmp_path)
+    (tmp_path / "generation_config.json").unlink()
     counting = TEMPLATE.replace("{{ m['role'] }}", "{{ messages | length }}")
     with pytest.raises(FinetuneError, match="a device needs one of literal pieces"):
         chat_of(tokenizer(counting), tmp_path)
