@@ -58,10 +58,11 @@ def _stack(experts: Sequence[Sequence[Contents]], name: str) -> Contents:
     shapes = [part.type.shape for part in experts[0]]
     for place, parts in enumerate(experts):
         found = [part.type.shape for part in parts]
-        if found != shapes or [len(size) for size in {shape[1:] for shape in found}] != [1]:
+        alike = found == shapes and [len(size) for size in {shape[1:] for shape in found}] == [1]
+        if not alike or not all(part.type.dtype.is_float for part in parts):
             raise GraphError(
-                f"{name}: the weights of expert {place} are {found}; all experts need matrices of "
-                "the same shapes"
+                f"{name}: the weights of expert {place} are {[str(part.type) for part in parts]}; "
+                "all experts need matrices of floats of the same shapes"
             )
     rows = sum(shape[0] for shape in shapes)
     type_ = TensorType(F32, (len(experts), rows, shapes[0][1]))

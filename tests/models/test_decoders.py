@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.contents import Contents, ShapeOnly
 from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.ir.types import f32
+from pockengine.compiler.ir.types import DType, TensorType, f32
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.options import Training
 from pockengine.errors import GraphError, ImportModelError
@@ -132,10 +132,13 @@ def test_model_of_no_size_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "shape"),
-    [("2.w1", (100, 64)), ("2.w1", (128, 32)), ("0.w1", (128,)), ("0.w2", (64,)), ("1.w3", ())],
+    ("part", "type_"),
+    [
+        *(("2.w1", f32(100, 64)), ("2.w1", f32(128, 32)), ("0.w1", f32(128)), ("0.w2", f32(64))),
+        *(("1.w3", f32()), ("1.w1", TensorType(DType.I8, (128, 64)))),
+    ],
 )
-def test_error_names_experts_of_other_shapes(part: str, shape: tuple[int, ...]) -> None:
+def test_error_names_experts_of_other_types(part: str, type_: TensorType) -> None:
     place = "model.layers.0.block_sparse_moe.experts"
     shapes = {"w1": (128, 64), "w2": (64, 128), "w3": (128, 64)}
     weights: dict[str, Contents] = {
@@ -144,6 +147,6 @@ def test_error_names_experts_of_other_shapes(part: str, shape: tuple[int, ...]) 
         for name, size in shapes.items()
     }
     assert set(stacked(weights)) == {f"{place}.gate_up_proj", f"{place}.down_proj"}
-    weights[f"{place}.{part}.weight"] = ShapeOnly(f32(*shape))
+    weights[f"{place}.{part}.weight"] = ShapeOnly(type_)
     with pytest.raises(GraphError, match=f"weights of expert {part[0]} are .* of the same shapes"):
         stacked(weights)
