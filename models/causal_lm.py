@@ -27,10 +27,17 @@ from pockengine.models.unfilled import unfilled
 
 ELSEWHERE = (
     (r"\.mlp\.", ".block_sparse_moe."),
+    (r"\.mlp\.router\.", ".block_sparse_moe.gate."),
+    (r"\.router\.weight$", ".router.layer.weight"),
+    (r"\.experts\.gate_up_proj$", ".input_linear.weight"),
+    (r"\.experts\.down_proj$", ".output_linear.weight"),
+    (r"\.gate\.moe_statics\.", ".moe_statics."),
+    (r"^lm_head\.", "embed_out."),
     (r"^model\.", "model.language_model."),
     (r"^", "language_model."),
 )
-"""Parts of names that differ in files: Mixtral's mixtures, and text models of larger ones."""
+"""Parts of names that differ in files: of mixtures (Mixtral, Phi-3.5-MoE, Granite, ERNIE), of
+GPT-NeoX's head, and of text models in larger ones."""
 INPUTS = ("input_ids", "labels", "position_ids")
 """A position of 0 starts a new text, which does not attend to the previous one."""
 

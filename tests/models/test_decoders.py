@@ -18,6 +18,7 @@ from pockengine.compiler.options import Training
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.models.experts import stacked
+from pockengine.tests.models.families import FURTHER, MIXTURE
 from pockengine.tests.zoo.zoo_language import GPT2, GROUPED, SMALL, build
 
 STEPS, RATE, LENGTH = 10, 0.1, 12
@@ -37,6 +38,14 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
         {**GROUPED, "embedding_multiplier": 3.0, "residual_multiplier": 0.5, "logits_scaling": 2.0},
     ),
     "GPT2LMHeadModel": ("GPT2", GPT2),
+    # Families whose files have names of their own.
+    "GPTNeoXForCausalLM": ("GPTNeoX", {}),
+    "PhimoeForCausalLM": ("Phimoe", {**GROUPED, **MIXTURE}),
+    "GraniteMoeForCausalLM": ("GraniteMoe", {**GROUPED, **MIXTURE}),
+    "Ernie4_5_MoeForCausalLM": (
+        "Ernie4_5_Moe",
+        {**GROUPED, "moe_num_experts": 2, "moe_k": 1, "moe_intermediate_size": 16},
+    ),
 }
 
 
@@ -78,9 +87,18 @@ def our_losses(folder: Path) -> list[float]:
     return losses
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", FURTHER)
+def test_ten_steps_of_further_families_match_pytorch(name: str, tmp_path: Path) -> None:
+    check_ten_steps(name, f"{name}ForCausalLM", FURTHER[name], tmp_path)
+
+
 @pytest.mark.parametrize("kind", DECODERS)
 def test_ten_steps_match_pytorch(kind: str, tmp_path: Path) -> None:
-    name, settings = DECODERS[kind]
+    check_ten_steps(DECODERS[kind][0], kind, DECODERS[kind][1], tmp_path)
+
+
+def check_ten_steps(name: str, kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
     torch.manual_seed(0)
     module = build(name, kind, **{**SMALL, **settings})
     module.save_pretrained(tmp_path, max_shard_size="20KB")

@@ -27,7 +27,8 @@ from pockengine.devices import find_device
 from pockengine.errors import ImportModelError, RuntimeFailure
 from pockengine.models.decoding import CHUNK, LONG_CHUNK, decoding_graphs
 from pockengine.options import CompileOptions
-from pockengine.tests.zoo.zoo_language import GPT2, GROUPED, build
+from pockengine.tests.models.families import FURTHER
+from pockengine.tests.zoo.zoo_language import GPT2, GROUPED, SMALL, build
 
 POSITIONS = 2 * CHUNK
 WIDE = {"max_position_embeddings": POSITIONS, "initializer_range": 0.3}
@@ -59,6 +60,8 @@ LISTED: dict[str, tuple[str, dict[str, Any]]] = {
     "Phi-3.5-MoE with a window": ("Phimoe", {**MIXTURE, "sliding_window": 8}),
     "Phi-3 with longrope": ("Phi3", {"rope_parameters": LONG_ROPE, **ORIGINAL}),
 }
+UNCACHED = ("Bloom", "DeepseekV3", "Falcon", "MiniMax", "Mpt")
+"""Families with positions in their scores, latent attention, or states of their own."""
 PROMPT = np.random.default_rng(0).integers(5, 60, POSITIONS).tolist()
 
 
@@ -116,8 +119,25 @@ def test_tokens_match_transformers(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", LISTED)
 def test_logits_match_transformers(name: str) -> None:
+    check_logits(*LISTED[name])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", sorted(set(FURTHER) - set(UNCACHED)))
+def test_logits_of_further_families_match_transformers(kind: str) -> None:
+    check_logits(kind, FURTHER[kind])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", UNCACHED)
+def test_other_caches_are_refused(kind: str) -> None:
+    model = build(kind, f"{kind}ForCausalLM", **SMALL | FURTHER[kind])
+    with pytest.raises(ImportModelError, match=r"cannot be (given a cache|imported)"):
+        decoding_graphs(model, CHUNK)
+
+
+def check_logits(kind: str, settings: dict[str, Any]) -> None:
     """Its cache is of one chunk; the last token's logits depend on all masks and frequencies."""
-    kind, settings = LISTED[name]
     torch.manual_seed(0)
     model = build(kind, f"{kind}ForCausalLM", **LLAMA | settings).eval()
     ids = np.array([PROMPT[:TEXT]])
