@@ -133,8 +133,8 @@ def format_of(folder: Path, settings: Settings) -> PackedFormat:
     if form.decode is compressed:
         sparsity = settings.get("sparsity_config")
         sparse = sparsity.get("format", "dense") if isinstance(sparsity, Mapping) else "dense"
-        formats = {settings.get("format"), *_group_formats(settings)}
-        unknown = [str(one) for one in formats - set(COMPRESSED)]
+        formats = [settings.get("format"), *_group_formats(settings)]
+        unknown = [str(one) for one in formats if one not in COMPRESSED]
         if unknown or sparse != "dense" or _transforms(settings):
             kind = "rotated" if _transforms(settings) else sparse
             raise ImportModelError(
@@ -146,12 +146,11 @@ def format_of(folder: Path, settings: Settings) -> PackedFormat:
     return form
 
 
-def _group_formats(settings: Settings) -> set[Any]:
+def _group_formats(settings: Settings) -> list[Any]:
     """Return the formats that groups of layers have of their own."""
     groups = settings.get("config_groups")
     each = groups.values() if isinstance(groups, Mapping) else ()
-    found = {group.get("format") for group in each if isinstance(group, Mapping)}
-    return found - {None}
+    return [group["format"] for group in each if isinstance(group, Mapping) and group.get("format")]
 
 
 def _transforms(settings: Settings) -> bool:

@@ -173,6 +173,7 @@ def test_other_formats_are_refused_by_name(tmp_path: Path) -> None:
     about = json.loads((tmp_path / "config.json").read_text())
     for changes, fact in (
         ({"format": None, "sparsity_config": "x"}, "in the format None (dense); pack-quantized"),
+        ({"format": ["dense"]}, "in the format ['dense'] (dense)"),
         ({"format": "nvfp4-pack-quantized"}, "in the format nvfp4-pack-quantized (dense); pack-"),
         (
             {"config_groups": {"g": {"weights": WEIGHTS, "format": "mxfp8-quantized"}}},
