@@ -8,6 +8,7 @@ the runner, as a device has it.
 
 import contextlib
 import json
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -359,8 +360,12 @@ def in_memory(sizes: Sequence[int], limit: int) -> list[list[int]]:
 
 
 def free_bytes() -> int:
-    """Memory available to a new process."""
-    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+    """Memory available to a new process; all memory of a system that does not say (macOS)."""
+    try:
+        table = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for line in table.splitlines():
         if line.startswith("MemAvailable:"):
             return 1024 * int(line.split()[1])
     raise FarmError("/proc/meminfo has no MemAvailable; free memory cannot be read")

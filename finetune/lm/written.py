@@ -144,7 +144,9 @@ def _copy_others(source: Path, folder: Path) -> None:
         if path.is_file() and path.suffix not in WEIGHTS and path.name != INDEX:
             shutil.copyfile(path, folder / path.name)
     config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    if config.pop("quantization_config", None) is not None:  # merged weights are floats
+    parts = [config, *(part for part in config.values() if isinstance(part, dict))]
+    # Merged weights are floats.
+    if any([part.pop("quantization_config", None) is not None for part in parts]):
         write_text_whole(folder / CONFIG, json.dumps(config, indent=2) + "\n")
 
 

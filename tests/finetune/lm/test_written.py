@@ -9,6 +9,7 @@ import numpy as np
 import transformers
 from safetensors.numpy import save_file
 
+from pockengine.finetune.lm import written
 from pockengine.finetune.lm.written import write_merged
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.models.shards import INDEX
@@ -31,3 +32,13 @@ def test_merged_folder_of_one_indexed_shard_opens(tmp_path: Path) -> None:
     merged = open_causal_lm(tmp_path / "merged").file_weights()
     assert set(merged) == set(tensors)
     assert transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+
+
+def test_configuration_of_merged_weights_names_no_quantization(tmp_path: Path) -> None:
+    (tmp_path / "quantized").mkdir()
+    (tmp_path / "merged").mkdir()
+    about = {"quantization_config": {}, "text_config": {"quantization_config": {}, "layers": 2}}
+    (tmp_path / "quantized" / "config.json").write_text(json.dumps(about))
+    written._copy_others(tmp_path / "quantized", tmp_path / "merged")
+    read = json.loads((tmp_path / "merged" / "config.json").read_text())
+    assert read == {"text_config": {"layers": 2}}
