@@ -132,7 +132,8 @@ def is_library(code: CodeType) -> bool:
     if _within(code) == "boundary.py" and code is not theirs.__code__:
         return True
     place = _within(code) or code.co_filename
-    return place.startswith(LIBRARIES) or "-packages/" in place
+    compiled = place.endswith(".pyx")  # by Cython, whose paths are relative
+    return compiled or place.startswith(LIBRARIES) or "-packages/" in place
 
 
 def is_own(code: CodeType) -> bool:

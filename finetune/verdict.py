@@ -48,6 +48,7 @@ def mean_loss(
     `labels` names the array [N, L] of tokens, or IGNORED; the first token of a row does not count.
     A short last batch is padded with ignored tokens. FinetuneError if no token counts.
     """
+    read = session.artifact.entries["evaluate"].inputs
     counted = (arrays[labels][:, 1:] != IGNORED).sum(axis=1)
     if not counted.sum():
         raise FinetuneError("there is no token to judge; give examples with answers")
@@ -55,7 +56,8 @@ def mean_loss(
     for at in range(0, rows, batch):
         tokens = int(counted[at : at + batch].sum())
         if tokens:
-            inputs = {name: _filled(a[at : at + batch], batch) for name, a in arrays.items()}
+            parts = {name: a[at : at + batch] for name, a in arrays.items() if name in read}
+            inputs = {name: _filled(part, batch) for name, part in parts.items()}
             inputs[labels][rows - at :] = IGNORED
             total += float(session.evaluate(inputs)[LOSS]) * tokens
     return total / int(counted.sum()), int(counted.sum())

@@ -229,9 +229,8 @@ def test_training_resumes_and_its_adapter_is_swapped(
     adapter, again, damaged = (tmp_path / name for name in ("adapter", "again", "damaged"))
     whole = losses(finetuned(compiled, data, f"--output={adapter}", "--epochs=3", "--lr=0.1"))
     save = f"--save={tmp_path / 'checkpoint'}"
-    first = losses(
-        finetuned(compiled, data, save, "--steps=4", "--lr=0.1", f"--total={len(whole)}")
-    )
+    begin = ("--resume", "--steps=4", "--lr=0.1", f"--total={len(whole)}")  # no checkpoint yet
+    first = losses(finetuned(compiled, data, save, *begin))
     remaining = finetuned(compiled, data, save, "--resume", "--epochs=3", f"--output={again}")
     assert first + losses(remaining) == whole
     assert adapter.read_bytes() == again.read_bytes()

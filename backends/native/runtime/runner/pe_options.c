@@ -323,8 +323,6 @@ pe_status pe_parse_options(pe_options *options, int count, char **arguments, cha
     }
     if (options->command == PE_COMMAND_FINETUNE) {
         options->shuffle = 1;
-        options->schedule =
-            options->schedule < 0 && !options->resume ? PE_COSINE : options->schedule;
     }
     const char *fault = options->help ? NULL : find_fault(options);
     return fault ? pe_fail(message, PE_ERROR_ARGUMENT, "%s", fault) : PE_OK;

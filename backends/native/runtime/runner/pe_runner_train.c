@@ -200,7 +200,9 @@ static int64_t settle_total(const pe_session *session, const pe_options *o, int6
 /* Determines the schedule: the command's, or the checkpoint's on resume. */
 static pe_status settle_schedule(pe_session *session, const context *c, const pe_options *o,
                                  int64_t until, bool resumed) {
-    pe_schedule s = resumed ? *session->schedule : (pe_schedule){.rate = NAN};
+    const bool decays = o->command == PE_COMMAND_FINETUNE; /* as Python's finetune-lm */
+    const pe_schedule fresh = {.rate = NAN, .kind = decays ? PE_COSINE : PE_CONSTANT_RATE};
+    pe_schedule s = resumed ? *session->schedule : fresh;
     s.kind = o->schedule >= 0 ? (pe_schedule_kind)o->schedule : s.kind;
     s.rate = isfinite(o->rate) || s.total == 0 ? o->rate : s.rate;
     s.warmup = o->warmup >= 0 ? o->warmup : s.warmup;

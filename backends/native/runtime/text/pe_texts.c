@@ -74,9 +74,10 @@ static int64_t tokenize(reader *r) {
     }
     const int64_t end = pe_tk_words(t, PE_TK_EOS)[0];
     const bool ended = count && r->tokens[count - 1] == end;
-    if (e->ends && !ended) {
-        r->tokens[count] = end;
-        r->within[count++] = true;
+    if (e->ends) {
+        count += !ended;
+        r->tokens[count - 1] = end;
+        r->within[count - 1] = true;
     }
     return count - (!e->ends && ended);
 }
