@@ -110,7 +110,7 @@ TEXTS = click.Path(path_type=Path, exists=True)
     type=click.Choice(["constant", "linear", "cosine"]),
 )
 @click.option("--warmup", default=0, show_default=True, type=click.IntRange(0))
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--prompt", "prompts", multiple=True, help="Prompt to answer before and after.")
 @click.option("--answer-tokens", default=48, show_default=True, type=click.IntRange(0))
 @click.option("--temperature", default=0.0, show_default=True, help="0 is greedy.")

@@ -38,6 +38,10 @@ ELSEWHERE = (
 )
 """Parts of names that differ in files: of mixtures (Mixtral, Phi-3.5-MoE, Granite, ERNIE), of
 GPT-NeoX's head, and of text models in larger ones."""
+ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
+"""Kinds of layers that attend within a text only."""
+MIXING = ("bloom", "gpt_oss", "minimax", "mpt", "opt")
+"""Families that attend to other texts of a row, whatever the positions."""
 INPUTS = ("input_ids", "labels", "position_ids")
 """A position of 0 starts a new text, which does not attend to the previous one."""
 
@@ -65,6 +69,17 @@ class CausalLM:
         """Maximum number of positions, if the configuration has it."""
         length = getattr(self.module.config, "max_position_embeddings", None)
         return None if length is None else int(length)
+
+    @property
+    def separates_texts(self) -> bool:
+        """Whether texts that share a row do not see each other.
+
+        Layers of convolution or linear attention ignore where a text begins; so do some models'
+        masks and scores, in transformers as here.
+        """
+        config = self.module.config
+        kinds = set(getattr(config, "layer_types", None) or ())
+        return config.model_type not in MIXING and kinds <= ATTENTION
 
     def graph(self, batch: int, length: int) -> Graph:
         """Import the model with its own loss for texts packed into rows, and set its weights.

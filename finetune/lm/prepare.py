@@ -1,7 +1,7 @@
 """Prepare a model and its texts: rows to train on, rows to evaluate, questions to answer."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -112,6 +112,7 @@ def prepare(settings: Settings, prompts: Sequence[str] = ()) -> FineTuneInputs:
     model = open_decoder(settings.model, course.length)
     tokenizer = open_tokenizer(settings.model, model.vocabulary)
     # A trace of the model takes seconds to minutes: mistakes in texts and options are found first.
+    settings, remarks = _apart(model, settings)
     training, held_out, parts = _ROWS[course.method.form](tokenizer, settings)
     questions, drawn = _questions(tokenizer, prompts, parts), _prompts(settings, parts)
     graph = model.graph(course.batch, course.length)
@@ -128,10 +129,29 @@ def prepare(settings: Settings, prompts: Sequence[str] = ()) -> FineTuneInputs:
         training=training,
         held_out=held_out,
         questions=questions,
-        remarks=parts.remarks,
+        remarks=[*remarks, *parts.remarks],
         entries=entries,
         prompts=drawn,
     )
+
+
+def _apart(model: CausalLM, settings: Settings) -> tuple[Settings, list[str]]:
+    """Give each text its own row if the model would mix those of a row, and report it.
+
+    FinetuneError for a method that puts several answers into a row.
+    """
+    method, texts = settings.course.method, settings.texts
+    if model.separates_texts:
+        return settings, []
+    fact = f"{type(model.module).__name__} mixes the texts of a row"
+    if method.form == PAIRS or method.refers:
+        raise FinetuneError(
+            f"--method {method.name} has two answers in a row, and {fact}; use another method"
+        )
+    if method.form != TEXTS or not texts.together:
+        return settings, []
+    apart = replace(settings, texts=replace(texts, together=False))
+    return apart, [f"{fact}: each text has a row of its own (as with --no-pack)"]
 
 
 Rows = tuple[Packed, Packed | None, Parts[Any]]

@@ -64,7 +64,8 @@ def pack_rated(rated: Sequence[RatedTokens], length: int, method: Method, batch:
         for at in range(0, len(rated), batch):
             group = rated[at : at + batch]
             for place, each in enumerate(group):
-                texts[at + place].append(_mismatched(each, group[place - 1], length))
+                other = group[place - 1] if len(group) > 1 else rated[at - 1]
+                texts[at + place].append(_mismatched(each, other, length))
     packed = signed_rows(texts, length)
     packed.arrays[RATING] = np.array([each.rating for each in rated], np.float32)
     if method.refers:

@@ -45,6 +45,10 @@ class Texts:
     truncate: bool = False
     together: bool = True
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.hold_out < 1:
+            raise FinetuneError(f"the held-out share is {self.hold_out:g}; give 0 to 0.9")
+
 
 DECODER = CompileOptions(scheme="lora", optimizer=AdamW(), clip=Clip(norm=1.0))
 """Default training options of a decoder."""

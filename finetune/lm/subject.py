@@ -26,14 +26,15 @@ def text_tuning(folder: Path, texts: Texts, length: int, seed: int) -> tuple[Tun
 
     FinetuneError if no text is left for evaluation.
     """
-    tokenizer = open_tokenizer(folder, open_decoder(folder, length).vocabulary)
-    parts = read_parts(tokenizer, texts, length, seed)
+    model = open_decoder(folder, length)
+    parts = read_parts(open_tokenizer(folder, model.vocabulary), texts, length, seed)
     if not parts.judging:
         raise FinetuneError(
             f"{texts.data} has {len(parts.training)} examples, and none can be held out to judge; "
             "give at least two, or a larger share"
         )
-    rows = [pack(part, length, texts.together) for part in (parts.training, parts.judging)]
+    together = texts.together and model.separates_texts
+    rows = [pack(part, length, together) for part in (parts.training, parts.judging)]
     return Tuning(*map(examples_of, rows)), list(parts.remarks)
 
 
@@ -45,6 +46,7 @@ def examples_of(packed: Packed) -> Examples:
 
 def text_rows(folder: Path, texts: Texts, length: int) -> Examples:
     """Read all texts of a file into rows, for a test."""
-    tokenizer = open_tokenizer(folder, open_decoder(folder, length).vocabulary)
+    model = open_decoder(folder, length)
+    tokenizer = open_tokenizer(folder, model.vocabulary)
     parts = read_parts(tokenizer, replace(texts, hold_out=0.0), length, seed=0)
-    return examples_of(pack(parts.training, length, texts.together))
+    return examples_of(pack(parts.training, length, texts.together and model.separates_texts))

@@ -26,8 +26,7 @@ contain Unicode's other line ends.
 """
 
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,6 +41,11 @@ PAIRS = "prompt, chosen and rejected"
 RATED = "messages, or prompt with completion, and a label (true or false) or a reward"
 
 PROMPTS = "prompt: a text, or messages"
+
+MOST_REWARD = 1e18
+"""Rewards are f32, and deviations from their mean are squared."""
+_UNREAD = ("tool_calls", "reasoning_content", "thinking")
+"""Fields of messages that templates may render, and that are not read."""
 
 T = TypeVar("T")
 Parse = Callable[[int, Mapping[str, Any]], T]
@@ -156,8 +160,10 @@ def _label(value: Any) -> float:
 
 
 def _reward(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
-        raise TypeError(f"reward is {value!r}, not a finite number")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"reward is {value!r}, not a number")
+    if not abs(value) < MOST_REWARD:
+        raise ValueError(f"reward is not a number below {MOST_REWARD:g}")
     return float(value)
 
 
@@ -204,10 +210,13 @@ def _parsed(path: Path, number: int, line: Any, parse: Parse[T], forms: str) -> 
 
 
 def _example(number: int, row: Mapping[str, Any]) -> Example:
+    _check_known(row, ("tools",))
     if "messages" in row:
         return Example(number, _messages(row, "messages"))
     if "completion" in row:
         return Example(number, prompt=_text(row, "prompt"), completion=_text(row, "completion"))
+    if "prompt" in row:
+        raise KeyError("completion")
     return Example(number, completion=_text(row, "text"))
 
 
@@ -226,7 +235,15 @@ def _messages(row: Mapping[str, Any], name: str) -> list[Message]:
 
 
 def _message(fields: Any) -> Message:
+    _check_known(fields, _UNREAD)
     return {name: _text(fields, name) for name in ("role", "content")}
+
+
+def _check_known(fields: Mapping[str, Any], unread: Collection[str]) -> None:
+    """Raise ValueError for a field that has a meaning, and that would be dropped."""
+    for name in unread:
+        if fields.get(name):
+            raise ValueError(f"{name} is not read; leave it out, or write it into a text")
 
 
 def _text(row: Mapping[str, Any], name: str) -> str:

@@ -147,15 +147,18 @@ def _tokens(tokenizer: Any, example: Example) -> Tokens:
         for token, span in zip(ids, spans, strict=True)
     ]
     end = tokenizer.eos_token_id
-    if rendered.ends and rendered.learned and end is not None and ids[-1:] != [end]:
-        ids, labels = [*ids, end], [*labels, end]
+    if rendered.ends and rendered.learned and end is not None:
+        added = ids[-1:] == [end]  # by the tokenizer itself, outside the text
+        ids, labels = (ids, labels[:-1]) if added else ([*ids, end], labels)
+        labels = [*labels, end]
     return Tokens(example.line, ids, labels)
 
 
 def _encoded(tokenizer: Any, rendered: Rendered) -> tuple[list[int], list[tuple[int, int]]]:
     """Return tokens, and the span of the text for each; special tokens have none.
 
-    A text from a template already has its special tokens.
+    A text from a template already has its special tokens. Tokens of spaces alone, whose spans
+    `trim_offsets` empties, begin where the token before them ends.
     """
     encoded = tokenizer(
         rendered.text,
@@ -164,7 +167,10 @@ def _encoded(tokenizer: Any, rendered: Rendered) -> tuple[list[int], list[tuple[
         verbose=False,
     )
     ids = list(encoded["input_ids"])
-    spans = [tuple(span) for span in encoded["offset_mapping"]]
+    spans, last = list[tuple[int, int]](), 0
+    for begin, end in encoded["offset_mapping"]:
+        spans.append((min(begin, last) if begin == end else begin, end))
+        last = max(last, end)
     if not rendered.ends and not rendered.marked and ids[-1:] == [tokenizer.eos_token_id]:
         ids, spans = ids[:-1], spans[:-1]  # an end token that the tokenizer adds by itself
     return ids, spans

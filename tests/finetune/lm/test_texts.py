@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import processors
 
 from pockengine.errors import FinetuneError
 from pockengine.finetune.lm import template_process
@@ -54,6 +55,22 @@ def test_completions_are_learned_and_prompts_are_not() -> None:
 
 def test_plain_texts_are_learned_whole() -> None:
     assert learned(Example(1, completion="all of it")) == "all of it</s>"
+
+
+@pytest.mark.parametrize("trim", [False, True])
+def test_end_tokens_and_spaces_are_learned(trim: bool) -> None:
+    """Also an end token that the tokenizer adds, and spaces whose offsets it trims."""
+    words = tokenizer(None)
+    ends = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    words.backend_tokenizer.post_processor = (
+        processors.ByteLevel(add_prefix_space=False, trim_offsets=True) if trim else ends
+    )
+    example = Example(1, prompt="a b", completion=" c\n  d")
+    (tokens,) = tokenize(words, [example], 64).examples
+    learned = [label for label in tokens.labels if label != IGNORED]
+    assert words.decode(learned) == " c\n  d</s>"
 
 
 def test_question_is_everything_before_the_last_answer() -> None:
@@ -105,6 +122,9 @@ def test_packed_rows_mark_where_texts_begin() -> None:
         '{"text": "\\ud800"}',
         "{",
         '{"messages": [{"role": "user"}]}',
+        '{"prompt": "a", "text": "b"}',
+        '{"text": "a", "tools": [{"name": "f"}]}',
+        '{"messages": [{"role": "assistant", "content": "", "tool_calls": [{"name": "f"}]}]}',
     ],
 )
 def test_error_names_a_line_that_is_not_an_example(tmp_path: Path, line: str) -> None:
