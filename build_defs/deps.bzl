@@ -517,7 +517,7 @@ DEPS = {
         "test_progress": ["//:root", "//farm:lib", "@pypi//rich"],
     },
     "tests/finetune/lm": {
-        "remaining": ["//:api", "//:errors", "//:root", "//cli:lib", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//finetune", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/models:families", "//tests/models:test_lora_files", "//tests/zoo:zoo_lib", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],
+        "remaining": ["//:api", "//:errors", "//:root", "//cli:lib", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//finetune", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/zoo:zoo_lib", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],
         "test_c_texts": ["//:root", "//backends/native", "//finetune/lm", "//models", "//tests/backends/c:harness", "//tests/finetune/lm:decoders", "//tests/models:tokenizer_kinds", "@pypi//numpy"],
         "test_compile_lm": ["//:errors", "//:root", "//cli:lib", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "@pypi//click", "@pypi//numpy"],
         "test_finetune_lm": ["//:errors", "//:root", "//backends/training", "//cli:lib", "//finetune", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/fuzz:damage", "//tests/models:gptq_folder", "@pypi//click", "@pypi//numpy"],
@@ -605,7 +605,7 @@ DEPS = {
         "test_decoding": ["//:api", "//:errors", "//:root", "//backends", "//compiler", "//compiler:forward", "//compiler:ir", "//compiler:memory", "//devices", "//models", "//tests/models:families", "//tests/zoo:zoo_lib", "@pypi//numpy"],
         "test_find_onnx": ["//:errors", "//:root", "//models:find", "@pypi//numpy"],
         "test_find_tensorflow": ["//:errors", "//:root", "//cli:export", "//compiler:ir", "//frontends", "//models:find", "@pypi//numpy"],
-        "test_lora_files": ["//:errors", "//:root", "//compiler:forward", "//compiler:ir", "//compiler:sparse", "//models", "//models:find", "//tests/models:gptq_folder", "//tests/models:lora_steps", "//tests/models:test_decoder_files", "//tests/zoo:zoo_lib", "@pypi//numpy", "@pypi//safetensors"],
+        "test_lora_files": ["//:errors", "//:root", "//compiler:forward", "//compiler:ir", "//compiler:sparse", "//models", "//models:find", "//tests/models:families", "//tests/models:gptq_folder", "//tests/models:lora_steps", "//tests/models:test_decoder_files", "//tests/zoo:zoo_lib", "@pypi//numpy", "@pypi//safetensors"],
         "test_registry": ["//:errors", "//:root", "//models:registry"],
         "test_split_patterns": ["//:errors", "//:root", "//models", "//tests/models:published_patterns", "//tests/models:tokenizer_kinds", "//tests/models:tokenizer_program", "@pypi//hypothesis"],
         "test_tokenizer_table": ["//:errors", "//:root", "//models", "//tests/fuzz:damage", "//tests/models:published_patterns", "//tests/models:tokenizer_kinds", "//tests/models:tokenizer_program"],

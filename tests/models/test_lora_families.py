@@ -17,9 +17,10 @@ from pockengine.compiler.ops.random import uniform
 from pockengine.compiler.passes.forward.add_noise import STREAM, EmbeddingNoise
 from pockengine.compiler.sparse.lora import lora
 from pockengine.compiler.storage import Storage
-from pockengine.models.causal_lm import open_causal_lm
+from pockengine.models.causal_lm import CausalLM, open_causal_lm
 from pockengine.models.experts import separate
 from pockengine.models.hugging_face import is_decoder
+from pockengine.tests.models.families import FURTHER
 from pockengine.tests.models.lora_steps import LENGTH, STEPS, batches, of_peft, ours
 from pockengine.tests.zoo.zoo_language import EXPERTS, GROUPED, SMALL, build
 
@@ -168,3 +169,28 @@ def test_noise_matches_transformers(
     plain = ours(tmp_path, scheme, Storage(storage))
     assert max(abs(a - b) for a, b in zip(tuned.losses, plain.losses, strict=True)) > 1e-4
     assert table.neftune_noise_alpha == noise.alpha
+
+
+NAMED = {name.removesuffix("ForCausalLM"): value for name, value in FAMILIES.items()}
+EVERY: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, settings) for name, settings in FURTHER.items()},
+    **{name: (kind, {**GROUPED, **settings}) for name, (kind, settings) in NAMED.items()},
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", EVERY)
+def test_families_that_mix_texts_are_known(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    kind, settings = EVERY[name]
+    model = build(kind, f"{name}ForCausalLM", **{**SMALL, **settings}).eval()
+    positions = torch.cat([torch.arange(5), torch.arange(7)])[None]
+    ids = torch.randint(5, 60, (2, 12))
+    ids[1, 5:] = ids[0, 5:]
+    with torch.no_grad():
+        logits = [
+            model(input_ids=row[None], position_ids=positions, use_cache=False).logits[0, 5:]
+            for row in ids
+        ]
+    error = (logits[1] - logits[0]).abs().max() / logits[0].abs().max()
+    assert CausalLM(tmp_path, model, {}).separates_texts == (float(error) < 1e-5)

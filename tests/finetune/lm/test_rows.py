@@ -2,11 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from pockengine.errors import FinetuneError
 from pockengine.finetune.lm.methods import Method
@@ -14,18 +12,11 @@ from pockengine.finetune.lm.prepare import prepare
 from pockengine.finetune.lm.rated import RatedTokens, pack_rated
 from pockengine.finetune.lm.settings import Settings, Texts, TrainingSettings
 from pockengine.finetune.lm.tokens import Tokens
-from pockengine.models.causal_lm import CausalLM
 from pockengine.tests.finetune.lm.decoders import WORDS, save
-from pockengine.tests.models.families import FURTHER
-from pockengine.tests.models.test_lora_families import CONV, FAMILIES
 from pockengine.tests.zoo.zoo_language import GROUPED, SMALL, build
 
 LENGTH = 32
-NAMED = {name.removesuffix("ForCausalLM"): value for name, value in FAMILIES.items()}
-EVERY: dict[str, tuple[str, dict[str, Any]]] = {
-    **{name: (name, settings) for name, settings in FURTHER.items()},
-    **{name: (kind, {**GROUPED, **settings}) for name, (kind, settings) in NAMED.items()},
-}
+CONV = {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False}
 
 
 def test_texts_that_would_mix_have_rows_of_their_own(tmp_path: Path) -> None:
@@ -41,24 +32,6 @@ def test_texts_that_would_mix_have_rows_of_their_own(tmp_path: Path) -> None:
         course = TrainingSettings(LENGTH, method=Method(name))
         with pytest.raises(FinetuneError, match=f"--method {name} has two answers in a row"):
             prepare(Settings(folder, Texts(data, hold_out=0.0), course))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", EVERY)
-def test_families_that_mix_texts_are_known(name: str, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    kind, settings = EVERY[name]
-    model = build(kind, f"{name}ForCausalLM", **{**SMALL, **settings}).eval()
-    positions = torch.cat([torch.arange(5), torch.arange(7)])[None]
-    ids = torch.randint(5, 60, (2, 12))
-    ids[1, 5:] = ids[0, 5:]
-    with torch.no_grad():
-        logits = [
-            model(input_ids=row[None], position_ids=positions, use_cache=False).logits[0, 5:]
-            for row in ids
-        ]
-    error = (logits[1] - logits[0]).abs().max() / logits[0].abs().max()
-    assert CausalLM(tmp_path, model, {}).separates_texts == (float(error) < 1e-5)
 
 
 def test_answer_of_another_row_is_the_mismatched_one() -> None:
