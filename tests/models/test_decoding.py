@@ -27,7 +27,7 @@ from pockengine.devices import find_device
 from pockengine.errors import ImportModelError, RuntimeFailure
 from pockengine.models.decoding import CHUNK, LONG_CHUNK, decoding_graphs
 from pockengine.options import CompileOptions
-from pockengine.tests.models.families import FURTHER
+from pockengine.tests.models.families import FURTHER, MIXTURE
 from pockengine.tests.zoo.zoo_language import GPT2, GROUPED, SMALL, build
 
 POSITIONS = 2 * CHUNK
@@ -45,7 +45,6 @@ TEXT = 28
 FACTORS = {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4}
 ORIGINAL = {"original_max_position_embeddings": CHUNK}
 LONG_ROPE = {"rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0, **FACTORS}
-MIXTURE = {"num_experts_per_tok": 1, "num_local_experts": 2}
 EXPERTS = {
     "num_experts": 2,
     "num_experts_per_tok": 1,
@@ -58,6 +57,12 @@ LISTED: dict[str, tuple[str, dict[str, Any]]] = {
     "Qwen3-MoE": ("Qwen3Moe", EXPERTS),
     "Qwen2-MoE with a window": ("Qwen2Moe", {**EXPERTS, **SLIDING}),
     "Phi-3.5-MoE with a window": ("Phimoe", {**MIXTURE, "sliding_window": 8}),
+    "GPT-NeoX": ("GPTNeoX", {}),
+    "Granite-MoE": ("GraniteMoe", MIXTURE),
+    "ERNIE 4.5 MoE": (
+        "Ernie4_5_Moe",
+        {"moe_num_experts": 2, "moe_k": 1, "moe_intermediate_size": 16},
+    ),
     "Phi-3 with longrope": ("Phi3", {"rope_parameters": LONG_ROPE, **ORIGINAL}),
 }
 UNCACHED = ("Bloom", "DeepseekV3", "Falcon", "MiniMax", "Mpt")
