@@ -27,7 +27,7 @@ def chat_of(tokenizer: Any, folder: Path) -> Chat:
     Without a template, texts are completed. FinetuneError if it does not split into pieces.
     """
     end = tokenizer.eos_token_id
-    chat = Chat(stops=sorted({*_ends(tokenizer, folder)}), end=None if end is None else int(end))
+    chat = Chat(stops=end_tokens(tokenizer, folder), end=None if end is None else int(end))
     if not getattr(tokenizer, "chat_template", None):
         return chat
     turn = _messages(_QUESTION, _ANSWER, _NEXT_QUESTION)
@@ -116,8 +116,12 @@ def _with_form(tokenizer: Any, chat: Chat) -> Chat:
     return replace(chat, form=form)
 
 
+def end_tokens(tokenizer: Any, folder: Path) -> list[int]:
+    """Return the tokens that end an answer: the tokenizer's, and generation_config.json's."""
+    return sorted({*_ends(tokenizer, folder)})
+
+
 def _ends(tokenizer: Any, folder: Path) -> Iterator[int]:
-    """Yield the tokens that end an answer: the tokenizer's, and generation_config.json's."""
     if tokenizer.eos_token_id is not None:
         yield int(tokenizer.eos_token_id)
     path = folder / _GENERATION

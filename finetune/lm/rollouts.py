@@ -190,24 +190,27 @@ class Rollouts(Callback):
         picked = order[place * each_step :][:each_step]
         prompts = [known[number] for number in picked for _ in range(drawing.group)]
         number = epoch * self.batches + place
-        end = self._tokenizer.eos_token_id
+        ends = _ends(self._tokenizer)
         sampling = Sampling(drawing.tokens, temperature=1.0, seed=draw_seed(seed, number))
-        answers = complete(self._session, [prompt.ids for prompt in prompts], sampling, end)
+        answers = complete(self._session, [prompt.ids for prompt in prompts], sampling, ends)
         rewards = [
             self._prompts.reward(self._tokenizer, *pair)
             for pair in zip(prompts, answers, strict=True)
         ]
         self._rewards += rewards
-        ended = [
-            [*answer, *([end] if end is not None and len(answer) < drawing.tokens else [])]
-            for answer in answers
-        ]
+        ended = [[*answer, *(ends if len(answer) < drawing.tokens else ())] for answer in answers]
         packed = answered_rows(prompts, ended, self._length)
         self.tokens += packed.tokens
         compared = advantages(np.reshape(rewards, (-1, drawing.group))).astype(np.float32)
         arrays = {**packed.arrays, RATING: compared.reshape(-1)}
         read = self._session.artifact.entries["train"].inputs
         return {name: array for name, array in arrays.items() if name in read}
+
+
+def _ends(tokenizer: Any) -> tuple[int, ...]:
+    """Return the token that ends a sampled answer: the tokenizer's alone, as TRL does."""
+    end = tokenizer.eos_token_id
+    return () if end is None else (int(end),)
 
 
 def _mean(rewards: Sequence[float]) -> str:
@@ -217,6 +220,6 @@ def _mean(rewards: Sequence[float]) -> str:
 def judge_answers(session: Session, prompts: Prompts, tokenizer: Any) -> RewardScore:
     """Reward greedy answers to the evaluation prompts."""
     questions, sampling = prompts.judging, Sampling(prompts.drawing.tokens)
-    answers = complete(session, [each.ids for each in questions], sampling, tokenizer.eos_token_id)
+    answers = complete(session, [each.ids for each in questions], sampling, _ends(tokenizer))
     rewards = [prompts.reward(tokenizer, *pair) for pair in zip(questions, answers, strict=True)]
     return RewardScore(float(np.mean(rewards)), len(questions))

@@ -33,6 +33,7 @@ from pockengine.errors import FinetuneError
 from pockengine.files import write_text_whole
 from pockengine.finetune.lm.callbacks import Estimate, HeldOut, judge_held_out
 from pockengine.finetune.lm.card import write_card
+from pockengine.finetune.lm.chat import end_tokens
 from pockengine.finetune.lm.judging import Score, score_of
 from pockengine.finetune.lm.prepare import FineTuneInputs
 from pockengine.finetune.lm.reference import keep_reference, read_reference, set_reference
@@ -150,8 +151,8 @@ def glimpse(
     judged = judge_held_out(session, prepared, settings.course.batch)
     answers: list[list[int]] = []
     if prepared.questions and run_settings.sampling.tokens:
-        end = prepared.tokenizer.eos_token_id
-        answers = complete(session, prepared.questions, run_settings.sampling, end)
+        ends = end_tokens(prepared.tokenizer, settings.model)
+        answers = complete(session, prepared.questions, run_settings.sampling, ends)
     both = zip(prepared.questions, answers, strict=False)
     return Glimpse(judged, [answer_text(prepared.tokenizer, *ids) for ids in both])
 

@@ -32,14 +32,14 @@ class Sampling:
 
 
 def complete(
-    session: Session, questions: Sequence[Sequence[int]], how: Sampling, end: int | None
+    session: Session, questions: Sequence[Sequence[int]], how: Sampling, ends: Sequence[int]
 ) -> list[list[int]]:
-    """Return the model's answer to each question, without the end token.
+    """Return the model's answer to each question, without the token of `ends`.
 
     Questions that leave no room in the program's rows are truncated to their last tokens.
     """
     if DECODE in session.artifact.entries:
-        return _generated(session, questions, how, end)
+        return _generated(session, questions, how, ends)
     spec = session.artifact.entries["predict"]
     batch, length = spec.inputs["input_ids"].shape
     if how.tokens < 1 or how.tokens >= length:
@@ -47,12 +47,12 @@ def complete(
     answers: list[list[int]] = []
     for at in range(0, len(questions), batch):
         rows = [list(ids[how.tokens - length :]) for ids in questions[at : at + batch]]
-        answers += _answers(session, rows, how, end)
+        answers += _answers(session, rows, how, ends)
     return answers
 
 
 def _generated(
-    session: Session, questions: Sequence[Sequence[int]], how: Sampling, end: int | None
+    session: Session, questions: Sequence[Sequence[int]], how: Sampling, ends: Sequence[int]
 ) -> list[list[int]]:
     """Answer the questions one after the other, each with its own seed.
 
@@ -63,12 +63,12 @@ def _generated(
         raise FinetuneError(
             f"an answer of {how.tokens} tokens does not fit into {length} positions"
         )
-    ends = () if end is None else (end,)
     answers: list[list[int]] = []
     before: list[int] = []
     for number, ids in enumerate(questions):
         prompt = list(ids[how.tokens - length :])
-        wish = Generation(how.tokens, how.temperature, how.top_p, seed=how.seed + number, ends=ends)
+        seed = how.seed + number
+        wish = Generation(how.tokens, how.temperature, how.top_p, seed=seed, ends=tuple(ends))
         alike = takewhile(lambda pair: pair[0] == pair[1], zip(before, prompt, strict=False))
         cached = min(len(list(alike)), len(prompt) - 1)
         answers.append(session.generate(prompt, wish, cached=cached))
@@ -77,7 +77,7 @@ def _generated(
 
 
 def _answers(
-    session: Session, rows: list[list[int]], how: Sampling, end: int | None
+    session: Session, rows: list[list[int]], how: Sampling, ends: Sequence[int]
 ) -> list[list[int]]:
     """Extend a batch of rows token by token."""
     read = session.artifact.entries["predict"].inputs
@@ -99,7 +99,7 @@ def _answers(
         for number in sorted(going):
             row = rows[number]
             token = _drawn(scores[number], how, random)
-            if token == end:
+            if token in ends:
                 going.discard(number)
                 continue
             ids[number, len(row)] = token

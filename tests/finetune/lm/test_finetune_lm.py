@@ -86,8 +86,14 @@ def answers_of(model: Any, folder: Path, data: Path) -> list[str]:
         ids = words(prompt, return_tensors="pt")["input_ids"]
         with torch.no_grad():
             new = model.generate(ids, do_sample=False, max_new_tokens=4, pad_token_id=0)
-        answers.append(words.decode([i for i in new[0, ids.shape[1] :] if i != words.eos_token_id]))
+        ends = model.generation_config.eos_token_id
+        ends = [words.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
+        answers.append(words.decode([i for i in new[0, ids.shape[1] :] if i not in ends]))
     return answers
+
+
+def no_cache(*_: Any) -> dict[str, Any]:
+    raise ImportModelError("no cache of keys")
 
 
 def texts_of(folder: Path, data: Path) -> list[Tokens]:
@@ -127,16 +133,20 @@ def test_adapters_learn_and_load_in_peft_and_transformers(
     assert (tmp_path / "out" / "adapter.gguf").read_bytes().startswith(b"GGUF")
 
 
-def test_model_without_a_cache_gives_the_same_answers(
-    folder: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("cached", [True, False])
+def test_answers_end_at_the_tokens_of_the_generation_config(
+    folder: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool
 ) -> None:
-    def refuse(*_: Any) -> dict[str, Any]:
-        raise ImportModelError("no cache of keys")
-
-    monkeypatch.setattr(prepare, "decoding_graphs", refuse)
-    facts = finetuned(folder, data, tmp_path / "out", "--steps=1", "--scheme=sparse")
-    base = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    assert facts["before"]["answers"] == answers_of(base, folder, data)
+    copy = shutil.copytree(folder, tmp_path / "model")
+    words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    whole = answers_of(transformers.AutoModelForCausalLM.from_pretrained(folder), folder, data)
+    ends = [2, words(whole[2], add_special_tokens=False)["input_ids"][-1]]
+    (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    if not cached:
+        monkeypatch.setattr(prepare, "decoding_graphs", no_cache)
+    facts = finetuned(copy, data, tmp_path / "out", "--steps=1", "--scheme=sparse")
+    stopped = transformers.AutoModelForCausalLM.from_pretrained(copy)
+    assert facts["before"]["answers"] == answers_of(stopped, copy, data) != whole
 
 
 @pytest.mark.parametrize(
