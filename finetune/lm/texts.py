@@ -122,7 +122,7 @@ def read_examples(path: Path) -> list[Example]:
 
 def is_plain(path: Path) -> bool:
     """Whether a file is one long text."""
-    return not path.is_dir() and path.suffix not in (".jsonl", ".json")
+    return not path.is_dir() and path.suffix.lower() not in (".jsonl", ".ndjson", ".json")
 
 
 def read_pairs(path: Path) -> list[Pair]:

@@ -85,8 +85,9 @@ def examples() -> list[dict[str, Any]]:
     for place in range(0, len(texts) - 4, 5):
         a, b, c, d, e = texts[place : place + 5]
         chat = [("user", b), ("assistant", c)] + [("user", d), ("assistant", e)] * (place % 2)
-        lines.append({"prompt": a, "completion": b} if place % 3 else {"text": a})
-        lines.append({"messages": [{"role": role, "content": text} for role, text in chat]})
+        lines.append({"prompt": a, "completion": b} if place % 3 else {"text": a, "tools": []})
+        messages = [{"role": role, "content": text, "thinking": ""} for role, text in chat]
+        lines.append({"messages": messages})
     return lines
 
 
@@ -132,6 +133,13 @@ BAD: dict[str, tuple[str, str]] = {
     "word": ('{"text": "a", "n": nul}', "no value of JSON"),
     "deep": ('{"text": "a", "n": ' + "[" * 99 + "]" * 99 + "}", "nested too deep"),
     "twice": ('{"text": "a", "text": "b"}', "there twice"),
+    "other key": ('{"prompt": "a", "text": "b"}', "no messages, no prompt with completion"),
+    "no text": ('{"prompt": "a", "completion": 5, "text": "b"}', "is no text"),
+    "tools": ('{"text": "a", "tools": [{}]}', "tools, which are not read"),
+    "call": (
+        '{"messages": [{"role": "user", "content": "a", "tool_calls": [1]}]}',
+        "calls or thoughts beside",
+    ),
     "role": ('{"messages": [{"role": "größe", "content": "a"}]}', "not of ASCII letters"),
 }
 

@@ -143,6 +143,12 @@ def test_error_names_an_empty_file(tmp_path: Path, name: str) -> None:
         read_examples(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["a.JSONL", "a.ndjson"])
+def test_lines_are_read_by_any_name_of_their_format(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('{"text": "one"}\n{"text": "two"}\n')
+    assert [each.completion for each in read_examples(tmp_path / name)] == ["one", "two"]
+
+
 def test_lines_end_only_at_line_feeds_and_a_byte_order_mark_is_skipped(
     tmp_path: Path,
 ) -> None:

@@ -1,11 +1,18 @@
 /* Rows of tokens from texts. */
 #include <string.h>
+#include <strings.h>
 
 #include "pe_data_source.h"
 
 bool pe_is_texts(const char *path) {
+    static const char *const endings[] = {".jsonl", ".ndjson", ".json"};
     const char *dot = strrchr(path, '.');
-    return dot && (strcmp(dot, ".jsonl") == 0 || strcmp(dot, ".json") == 0);
+    for (int i = 0; dot && i < 3; i++) {
+        if (strcasecmp(dot, endings[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The rows of an input, which is i64 [B, L], or NULL. */

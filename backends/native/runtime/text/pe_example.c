@@ -151,6 +151,28 @@ static slice take_text(pe_json *j, char **free_text) {
     return result;
 }
 
+/* Skips a value that a template could render; an empty one has no meaning. */
+static void skip_unread(pe_json *j, const char *fault) {
+    const int first = pe_json_peek(j);
+    pe_json inside = *j;
+    pe_json_skip(j);
+    if (first == 'n' || first == 'f') { /* null or false */
+        return;
+    }
+    inside.at += !j->fault;
+    const int next = first == '"' ? *inside.at : pe_json_peek(&inside);
+    const char *closing = first == '[' ? "]" : first == '{' ? "}" : "\"";
+    if (!j->fault && (!strchr("[{\"", first) || next != closing[0])) {
+        pe_json_bad(j, fault);
+    }
+}
+
+/* Whether templates may render this field of a message, which is not read. */
+static bool is_unread(slice key) {
+    return is_word(key, "tool_calls") || is_word(key, "reasoning_content") ||
+           is_word(key, "thinking");
+}
+
 /* Reads a message; unknown keys are skipped. */
 static void take_message(pe_json *j, char *strings, slice *name, slice *content) {
     *name = *content = (slice){NULL, 0};
@@ -163,6 +185,8 @@ static void take_message(pe_json *j, char *strings, slice *name, slice *content)
             pe_json_bad(j, "a message with two roles or contents");
         } else if (place) {
             *place = take_text(j, &strings);
+        } else if (is_unread(key)) {
+            skip_unread(j, "calls or thoughts beside a message's content, which are not read");
         } else {
             pe_json_skip(j);
         }
@@ -202,6 +226,8 @@ static void take_messages(pe_example *e, pe_json *j) {
     e->ends = !templated && before == ASSISTANT;
 }
 
+static const char no_text[1]; /* marks a member that is there without being a text */
+
 /* Content of a line; `messages` is the start of their list. */
 typedef struct members {
     slice prompt, completion, text;
@@ -226,9 +252,12 @@ static void take_members(pe_example *e, pe_json *j, members *m) {
             pe_json_bad(j, "a key that is there twice");
         } else if (place && pe_json_peek(j) == '"') {
             *place = take_text(j, &strings);
+        } else if (is_word(key, "tools")) {
+            skip_unread(j, "tools, which are not read");
         } else {
             pe_json_peek(j);
             m->messages = chat ? *j : m->messages;
+            *(place ? place : &(slice){NULL, 0}) = (slice){no_text, 0};
             pe_json_skip(j);
         }
     } while (pe_json_accept(j, ','));
@@ -240,9 +269,14 @@ static void take_members(pe_example *e, pe_json *j, members *m) {
 
 /* Renders a prompt with its completion, or a text. */
 static void append_texts(pe_example *e, const members *m) {
-    const slice learned = m->completion.text ? m->completion : m->text;
-    if (!learned.text || (m->completion.text && !m->prompt.text)) {
+    const bool asks = m->prompt.text || m->completion.text;
+    const slice learned = asks ? m->completion : m->text;
+    if (!learned.text || (asks && !m->prompt.text)) {
         e->fault = "it has no messages, no prompt with completion, and no text";
+        return;
+    }
+    if (learned.text == no_text || (asks && m->prompt.text == no_text)) {
+        e->fault = "its prompt, completion or text is no text";
         return;
     }
     if (m->completion.text) {
