@@ -1,6 +1,6 @@
 """`pockengine finetune-lm MODEL --data chats.jsonl`: fine-tune a decoder of transformers here."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from pockengine.cli.steps import Steps
 from pockengine.cli.texts import LENGTH, ModelFolder, RowForm, row_options
 from pockengine.compiler.optim import LoraPlus
 from pockengine.finetune.lm.judging import RewardScore
-from pockengine.finetune.lm.methods import METHODS, SFT, Drawing, Method
+from pockengine.finetune.lm.methods import METHODS, PREFERENCES, SFT, Drawing, Method
 from pockengine.finetune.lm.prepare import prepare
 from pockengine.finetune.lm.run import Report, RunSettings, finetune
 from pockengine.finetune.lm.sampling import Sampling
@@ -67,7 +67,11 @@ TEXTS = click.Path(path_type=Path, exists=True)
     help="Learn from texts (sft), pairs (dpo, ipo, orpo), labels (kto), rewards (weighted), the "
     "logits of a teacher (distill), or answers that the model generates (grpo).",
 )
-@click.option("--beta", default=0.1, show_default=True, help="Weight of the preference.")
+@click.option(
+    "--beta",
+    type=float,
+    help=f"Weight of the preference ({', '.join(PREFERENCES)}); default: {Method.beta:g}.",
+)
 @click.option(
     "--lora-plus",
     type=click.FloatRange(1),
@@ -86,9 +90,8 @@ TEXTS = click.Path(path_type=Path, exists=True)
 )
 @click.option(
     "--group",
-    default=4,
-    show_default=True,
-    help="Answers that grpo draws to a prompt; --batch counts answers.",
+    type=int,
+    help=f"Answers that grpo draws to a prompt, which --batch counts; default: {Drawing.group}.",
 )
 @compile_options(
     *("scheme", "optimizer", "clip", "micro_batches", "memory_budget", "bf16", "storage"),
@@ -154,6 +157,7 @@ def finetune_lm(
     """
     if choices["epochs"] and choices["steps"]:
         raise click.UsageError("give --epochs or --steps, not both")
+    _check_read(choices)
     choices["callbacks"] += [REPORTS[name](out) for name in choices["reports"]]
     options = _with_lora_plus(options, choices["lora_plus"])
     form: RowForm = choices.pop("form")
@@ -174,6 +178,17 @@ def finetune_lm(
     if as_json:
         return print_json(_facts(report, prepared.remarks))
     _show(report, [prepared.tokenizer.decode(ids) for ids in prepared.questions], terminal)
+
+
+def _check_read(choices: Mapping[str, Any]) -> None:
+    """Raise UsageError for an option that the method does not read."""
+    method = choices["method"]
+    for option, methods in (("beta", PREFERENCES), ("group", ("grpo",))):
+        if choices[option] is not None and method not in methods:
+            raise click.UsageError(
+                f"--method {method} does not read --{option}; {', '.join(methods)} "
+                f"{'do' if len(methods) > 1 else 'does'}"
+            )
 
 
 def _with_lora_plus(options: CompileOptions, ratio: float | None) -> CompileOptions:
@@ -198,16 +213,16 @@ def _select(choices: dict[str, Any], *names: str) -> dict[str, Any]:
 def _course(length: int, choices: dict[str, Any]) -> TrainingSettings:
     names = ("batch", "steps", "lr", "schedule", "warmup", "seed", "neftune")
     epochs = None if choices["steps"] else choices["epochs"] or 1
-    method = Method(
-        choices["method"], choices["beta"], choices["teacher"], _drawing(length, choices)
-    )
+    beta = Method.beta if choices["beta"] is None else choices["beta"]
+    method = Method(choices["method"], beta, choices["teacher"], _drawing(length, choices))
     return TrainingSettings(length, epochs=epochs, method=method, **_select(choices, *names))
 
 
 def _drawing(length: int, choices: dict[str, Any]) -> Drawing | None:
     if choices["reward"] is None:
         return None
-    return Drawing(choices["reward"], choices["group"], min(choices["answer_tokens"], length - 1))
+    group = Drawing.group if choices["group"] is None else choices["group"]
+    return Drawing(choices["reward"], group, min(choices["answer_tokens"], length - 1))
 
 
 def _facts(report: Report, remarks: Sequence[str]) -> dict[str, Any]:

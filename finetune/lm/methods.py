@@ -27,6 +27,8 @@ from pockengine.finetune.lm.teacher import ENTROPY, INDICES, PROBABILITIES, Teac
 
 SFT, TEXTS = "sft", "texts"
 METHODS = (SFT, *LOSSES_OF)
+PREFERENCES = tuple(name for name, loss in LOSSES_OF.items() if loss.answers == 2)
+"""Methods that compare answers, weighted by `beta`."""
 REFERENCE, RATING = "reference", "rating"
 """Inputs: the scores before training (rows, ...); labels, rewards or advantages (rows,)."""
 SCORES, LOSSES = "scores", "losses"

@@ -12,9 +12,10 @@ OUT/merged            the model with its new weights, as transformers reads it
 Both folders have a model card, README.md.
 """
 
+import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -220,18 +221,42 @@ def _before(
     out: Path,
     run_settings: RunSettings,
 ) -> Glimpse:
-    """Evaluate the model before the first step; a resumed training reads the stored result."""
-    place = out / BEFORE
-    if run_settings.resume and place.is_file():
-        facts = json.loads(place.read_text(encoding="utf-8"))
+    """Evaluate the model before the first step.
+
+    A resumed training reads the stored result if it was asked the same.
+    """
+    place, asked = out / BEFORE, _asked(prepared, run_settings.sampling)
+    facts = _read_facts(place) if run_settings.resume else {}
+    if facts.get("asked") == asked:
         found = Glimpse(score_of(facts), facts["answers"])
     else:
         with trainer.session(run_settings.threads) as session:
             found = glimpse(session, prepared, settings, run_settings)
-        write_text_whole(place, json.dumps(found.facts(), indent=1) + "\n")
+        write_text_whole(place, json.dumps({**found.facts(), "asked": asked}, indent=1) + "\n")
     if found.score is not None:
         run_settings.say(f"before: {found.score}")
     return found
+
+
+def _read_facts(path: Path) -> Mapping[str, Any]:
+    """Return a stored result; empty if it is missing or damaged."""
+    try:
+        facts: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _asked(prepared: FineTuneInputs, sampling: Sampling) -> str:
+    """Return a digest of what an evaluation reads: held-out texts, questions and sampling."""
+    judged = prepared.held_out
+    arrays = {} if judged is None else judged.arrays
+    prompts = () if prepared.prompts is None else prepared.prompts.judging
+    asked = (prepared.questions, [list(prompt.ids) for prompt in prompts], sampling)
+    digest = hashlib.sha256(repr(asked).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name}{array.shape}".encode() + array.tobytes())
+    return digest.hexdigest()
 
 
 def _rollouts(

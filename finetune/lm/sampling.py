@@ -20,10 +20,7 @@ from pockengine.finetune.task import IGNORED
 
 @dataclass(frozen=True)
 class Sampling:
-    """Maximum tokens of an answer, and the sampling temperature: 0 is greedy.
-
-    Without a cache, `top_p` is ignored.
-    """
+    """Maximum tokens of an answer, and the choice of tokens, as Generation has it."""
 
     tokens: int = 48
     temperature: float = 0.0
@@ -114,4 +111,7 @@ def _drawn(scores: np.ndarray, how: Sampling, random: np.random.Generator) -> in
         return int(scores.argmax())
     scaled = scores.astype(np.float64) / how.temperature
     weights = np.exp(scaled - scaled.max())
-    return int(random.choice(len(weights), p=weights / weights.sum()))
+    order = np.argsort(-weights, kind="stable")
+    share = np.cumsum(weights[order]) / weights.sum()
+    nucleus = order[: np.searchsorted(share, how.top_p) + 1]
+    return int(random.choice(nucleus, p=weights[nucleus] / weights[nucleus].sum()))

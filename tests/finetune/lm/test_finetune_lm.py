@@ -138,13 +138,12 @@ def test_answers_end_at_the_tokens_of_the_generation_config(
     folder: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool
 ) -> None:
     copy = shutil.copytree(folder, tmp_path / "model")
-    words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     whole = answers_of(transformers.AutoModelForCausalLM.from_pretrained(folder), folder, data)
-    ends = [2, words(whole[2], add_special_tokens=False)["input_ids"][-1]]
+    ends = [2, tokenizer()(whole[2])["input_ids"][-1]]
     (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
     if not cached:
         monkeypatch.setattr(prepare, "decoding_graphs", no_cache)
-    facts = finetuned(copy, data, tmp_path / "out", "--steps=1", "--scheme=sparse")
+    facts = finetuned(copy, data, tmp_path / "out", "--steps=1", "--temperature=1", "--top-p=1e-6")
     stopped = transformers.AutoModelForCausalLM.from_pretrained(copy)
     assert facts["before"]["answers"] == answers_of(stopped, copy, data) != whole
 
@@ -169,10 +168,12 @@ def test_resumed_training_matches_an_uninterrupted_one(
     checkpoints[-1].unlink()  # as after a kill before the last save
     again = ("--epochs=2", *options, "--resume", "--duty=50")  # pauses do not change results
     resumed = finetuned(folder, data, tmp_path / "parts", *again)
-
+    asked = finetuned(folder, data, tmp_path / "parts", *again, "--prompt=a dog")
     assert len(checkpoints) == 2
     assert resumed["after"] == whole["after"]
     assert resumed["before"] == whole["before"]
+    answers = [facts["before"]["answers"] for facts in (whole, asked)]
+    assert [len(each) for each in answers] == [3, 1]
     shards = sorted(path.name for path in (tmp_path / "whole/merged").glob("*.safetensors"))
     assert shards
     for name in shards:

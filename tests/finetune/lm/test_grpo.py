@@ -155,6 +155,25 @@ def test_invalid_sampling_options_are_refused(
         run(folder, data, tmp_path / "out", *options)
 
 
+@pytest.mark.parametrize(
+    ("options", "fact"),
+    [
+        (
+            ("--method=grpo", "--beta=0.1"),
+            "--method grpo does not read --beta; dpo, ipo, orpo, kto",
+        ),
+        (("--method=dpo", "--group=4"), "--method dpo does not read --group; grpo does"),
+    ],
+)
+def test_options_of_other_methods_are_refused(
+    options: tuple[str, ...], fact: str, folder: Path, data: Path, tmp_path: Path
+) -> None:
+    arguments = [str(folder), f"--data={data}", f"--out={tmp_path / 'out'}", *options]
+    result = CliRunner().invoke(finetune_lm, arguments)
+    assert result.exit_code == 2
+    assert fact in " ".join(result.output.replace("│", " ").split())
+
+
 def test_prompt_must_end_with_a_user_message(folder: Path, tmp_path: Path) -> None:
     answered = [{"role": "assistant", "content": "a"}]
     (tmp_path / "bad.jsonl").write_text(json.dumps({"prompt": answered}))
