@@ -95,6 +95,19 @@ def of_pieces(kind: str) -> Tokenizer:
     return trained(tokenizer, tuple(f"<0x{byte:02X}>" for byte in range(256)))
 
 
+def of_single_bytes() -> Tokenizer:
+    """Return SentencePiece BPE without merges, the most tokens per byte: a mark has three."""
+    vocabulary = {f"<0x{byte:02X}>": 1 + byte for byte in range(256)}
+    model = models.BPE({"<unk>": 0, **vocabulary}, [], byte_fallback=True, unk_token="<unk>")
+    tokenizer = Tokenizer(model)
+    parts = [normalizers.Prepend(MARK), normalizers.Replace(" ", MARK)]
+    tokenizer.normalizer = normalizers.Sequence(parts)
+    spaces = [decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
+    tokenizer.decoder = decoders.Sequence([*spaces, decoders.Strip(" ", 1, 0)])
+    tokenizer.add_tokens([AddedToken("|", normalized=False)])
+    return tokenizer
+
+
 KINDS: dict[str, Callable[[], Tokenizer]] = {
     "gpt2": of_bytes,
     "llama3": lambda: of_bytes(LLAMA3, ignore_merges=True),

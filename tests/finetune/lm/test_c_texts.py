@@ -15,10 +15,10 @@ from pockengine.finetune.lm.chat import chat_of
 from pockengine.finetune.lm.packing import pack
 from pockengine.finetune.lm.texts import read_examples
 from pockengine.finetune.lm.tokens import tokenize
-from pockengine.models.tokenizer_table import tokenizer_table
+from pockengine.models.tokenizer_table import Chat, tokenizer_table
 from pockengine.tests.backends.c.harness import COMMON, WARNINGS
 from pockengine.tests.finetune.lm.decoders import TEMPLATE
-from pockengine.tests.models.tokenizer_kinds import KINDS, mixture
+from pockengine.tests.models.tokenizer_kinds import KINDS, mixture, of_single_bytes
 
 LENGTH = 96
 TRIMMING = (
@@ -72,9 +72,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def packed(program: Path, table: Path, data: Path) -> Any:
+def packed(program: Path, table: Path, data: Path, length: int = LENGTH) -> Any:
     """Run the C program."""
-    arguments = [str(program), str(table), str(data), str(LENGTH)]
+    arguments = [str(program), str(table), str(data), str(length)]
     return subprocess.run(arguments, capture_output=True, check=False, timeout=120)
 
 
@@ -120,6 +120,19 @@ def test_rows_match_python(case: str, program: Path, tmp_path: Path) -> None:
     found = np.frombuffer(done.stdout, np.int64).reshape(3, -1, LENGTH)
     for array, name in zip(found, ("input_ids", "labels", "position_ids"), strict=True):
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
+
+
+def test_rows_hold_the_most_tokens_that_a_text_has(program: Path, tmp_path: Path) -> None:
+    tokenizer = of_single_bytes()
+    data, table = tmp_path / "data.jsonl", tmp_path / "table"
+    text = "x" + " |" * 20
+    data.write_text(json.dumps({"text": text}))
+    table.write_bytes(tokenizer_table(tokenizer, Chat()))
+    ids = tokenizer.encode(text).ids
+    assert len(ids) > 3 * len(text) + 16
+    done = packed(program, table, data, len(ids))
+    assert done.returncode == 0, done.stderr.decode(errors="replace")[:2000]
+    assert np.frombuffer(done.stdout, np.int64)[: len(ids)].tolist() == ids
 
 
 BAD: dict[str, tuple[str, str]] = {

@@ -41,14 +41,13 @@ static void *resized(void *memory, size_t count, size_t size, bool *failed) {
     return larger ? larger : memory;
 }
 
-static size_t tokens_of(size_t bytes) { return 3 * bytes + 16; }
-
 /* Reserves memory for the tokens of the example. */
 static bool make_room(reader *r) {
     const pe_example *e = &r->example;
     bool failed = false;
     if (e->bytes >= r->room) {
-        const size_t room = e->bytes + e->bytes / 2 + 64, tokens = tokens_of(room) + 1;
+        const size_t room = e->bytes + e->bytes / 2 + 64;
+        const size_t tokens = 1 + (size_t)pe_tokenizer_most(r->form->tokenizer, room);
         r->tokens = resized(r->tokens, tokens, sizeof *r->tokens, &failed);
         r->within = resized(r->within, tokens, sizeof *r->within, &failed);
         r->work = resized(r->work, pe_tokenizer_memory(room), 1, &failed);
@@ -68,7 +67,7 @@ static int64_t tokenize(reader *r) {
     pe_tk_parts parts = {e->places, r->mapped, e->place_count, r->within};
     const unsigned marks = e->marked ? 0 : PE_TOKENS_BEGIN | PE_TOKENS_END;
     int64_t count = pe_tk_tokenize(t, e->text, e->bytes, marks, r->tokens,
-                                   (int64_t)tokens_of(e->bytes), r->work, &parts);
+                                   pe_tokenizer_most(t, e->bytes), r->work, &parts);
     if (!pe_tk_count(t, PE_TK_EOS) || e->marked) {
         return count;
     }

@@ -31,6 +31,14 @@ size_t pe_tokenizer_memory(size_t text_bytes) {
            3 * most * sizeof(pe_tk_merge);
 }
 
+/* A text has a part without added tokens at every second byte at most, and each part gets a mark.
+ */
+int64_t pe_tokenizer_most(const pe_tokenizer *tokenizer, size_t text_bytes) {
+    const size_t parts = text_bytes / 2 + 1;
+    return (int64_t)(GROWTH * text_bytes + MARK_BYTES * parts +
+                     pe_tk_count(tokenizer, PE_TK_BEGIN) + pe_tk_count(tokenizer, PE_TK_END));
+}
+
 int64_t pe_tokenizer_size(const pe_tokenizer *tokenizer) { return pe_tk_head_of(tokenizer)->count; }
 
 size_t pe_tokenizer_longest(const pe_tokenizer *tokenizer) {
