@@ -56,7 +56,9 @@ class Frontend:
             "samples of its inputs"
         )
 
-    def resized(self, model: Any, inputs: Any, axes: Mapping[str, int], size: int) -> Any:
+    def resized(
+        self, model: Any, inputs: Any, axes: Mapping[str, int], *, size: int, loss: Any
+    ) -> Any:
         """Return example inputs of another size along some axes; CompileError if it cannot."""
         raise CompileError(
             f"sizes= is for models of PyTorch and JAX; import each size of a {self.framework} "
@@ -102,9 +104,9 @@ class Source:
         """Import an int8 model with its ranges; CompileError if it has none."""
         return self.frontend.integers(self.model, self.inputs, loss)
 
-    def resized(self, axes: Mapping[str, int], size: int) -> "Source":
+    def resized(self, axes: Mapping[str, int], size: int, loss: Any) -> "Source":
         """Resize the example inputs; CompileError if the frontend cannot."""
-        inputs = self.frontend.resized(self.model, self.inputs, axes, size)
+        inputs = self.frontend.resized(self.model, self.inputs, axes, size=size, loss=loss)
         return Source(self.frontend, self.model, inputs)
 
     def reference(self, loss: Any, nudge: Nudge) -> Reference | None:

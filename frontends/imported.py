@@ -32,7 +32,7 @@ class Imported:
             raise CompileError(
                 "a Graph has one size; give the framework's model to compile a range"
             )
-        return self.source.resized(axes, size).graph(self.loss)
+        return self.source.resized(axes, size, self.loss).graph(self.loss)
 
 
 def import_model(model: Any, inputs: Any, loss: Any) -> Imported:

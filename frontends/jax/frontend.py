@@ -32,7 +32,9 @@ class JaxFrontend(Frontend):
         """Import a function or a module."""
         return from_jax(model, inputs, loss=loss)
 
-    def resized(self, model: Any, inputs: Any, axes: Mapping[str, int], size: int) -> Any:
+    def resized(
+        self, model: Any, inputs: Any, axes: Mapping[str, int], *, size: int, loss: Any
+    ) -> Any:
         """Return example inputs of another size."""
         return resize_examples(model, inputs, axes, size)
 

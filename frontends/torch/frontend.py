@@ -47,9 +47,11 @@ class TorchFrontend(Frontend):
         """Import a module that PyTorch quantised."""
         return from_torch(model, inputs, loss=loss, integers=True)
 
-    def resized(self, model: Any, inputs: Any, axes: Mapping[str, int], size: int) -> Any:
+    def resized(
+        self, model: Any, inputs: Any, axes: Mapping[str, int], *, size: int, loss: Any
+    ) -> Any:
         """Return example inputs of another size."""
-        return resize_examples(model, inputs, axes, size)
+        return resize_examples(model, inputs, axes, size, loss=loss)
 
     def reference(self, model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Reference | None:
         """Return PyTorch's loss and gradients."""

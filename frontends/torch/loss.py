@@ -7,9 +7,9 @@ The loss's further parameters become inputs of the graph under their own names. 
 """
 
 import copy
-import functools
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -26,18 +26,22 @@ def with_loss(module: nn.Module, loss: Loss) -> nn.Module:
     is a submodule `loss`, or `loss_module` if the module already has a `loss`.
     """
     kind, names = type(module), loss_inputs(module, loss)
+    replaced = vars(module).get("forward")  # of torch.compile, for example
 
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         arguments = [kwargs.pop(name) for name in names]
-        outputs = kind.forward(self, *args, **kwargs)
+        outputs = (replaced or partial(kind.forward, self))(*args, **kwargs)
         return outputs, loss(outputs, *arguments)
 
     parameters = list(inspect.signature(kind.forward).parameters.values())
+    if replaced:
+        parameters = [*parameters[:1], *inspect.signature(replaced).parameters.values()]
     keywords = [p for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD]
     extra = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
     named = [p for p in parameters if p not in keywords]
     forward.__signature__ = inspect.Signature([*named, *extra, *keywords])  # type: ignore[attr-defined]
     wrapped = copy.copy(module)
+    vars(wrapped).pop("forward", None)
     wrapped.__class__ = type(kind.__name__, (kind,), {"forward": forward})
     trained = _trained_module(module, loss)
     if trained is not None:
@@ -71,7 +75,7 @@ def _trained_module(module: nn.Module, loss: Loss) -> nn.Module | None:
 
     For a function these are the modules that it names, each under the variable's name.
     """
-    while isinstance(loss, functools.partial):
+    while isinstance(loss, partial):
         loss = loss.func
     loss = getattr(loss, "__self__", loss)
     own = {id(tensor) for tensor in module.parameters()}

@@ -57,6 +57,11 @@ def from_torch(
             f"from_torch takes a torch.nn.Module, not {type(module).__name__}; wrap a function in "
             "a module whose forward calls it"
         )
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ImportModelError(
+            f"from_torch takes no {type(module).__name__}, whose code is TorchScript; give the "
+            "module that it was made of"
+        )
     if isinstance(loss, str) and loss not in LOSSES:
         raise ImportModelError(
             f"unknown loss {loss!r}; known are {', '.join(LOSSES)}, or give a function"
@@ -124,15 +129,19 @@ def _torch(caller: str) -> Any:
 
 
 def resize_examples(
-    module: "nn.Module", example_inputs: Inputs, axes: Mapping[str, int], size: int
+    module: "nn.Module",
+    example_inputs: Inputs,
+    axes: Mapping[str, int],
+    size: int,
+    loss: Loss = None,
 ) -> "dict[str, torch.Tensor]":
     """Name the example inputs as forward does, with `size` along the dimensions in `axes`.
 
-    Elements are repeated or dropped. A loss's own examples must be given by name. Raises
+    Elements are repeated or dropped. A loss's own examples keep the names of its parameters. Raises
     ImportModelError as `from_torch` does.
     """
     torch = _torch("resize_examples")
-    args, kwargs = checked_inputs(torch, module, example_inputs, None)
+    args, kwargs = checked_inputs(torch, module, example_inputs, loss)
     names = list(inspect.signature(module.forward).parameters)
     resized = {**dict(zip(names, args, strict=False)), **kwargs}
     for name, axis in axes.items():

@@ -77,6 +77,18 @@ def test_a_model_that_mixes_padding_with_data_is_refused() -> None:
         assert float(loss) == pytest.approx(nn.functional.cross_entropy(net(x), y).item(), rel=1e-4)
 
 
+def test_examples_of_a_loss_function_follow_the_models() -> None:
+    def loss(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(outputs, target)
+
+    x, y = batch(3)
+    net = convolution_and_head()
+    compiled = pockengine.compile(net, batch(4), loss=loss, sizes=BATCH)
+    with compiled.session() as session:
+        found = session.evaluate({"input": x.numpy(), "target": y.numpy()})["loss"]
+    assert float(found) == pytest.approx(loss(net(x), y).item(), rel=1e-4)
+
+
 class Similar(nn.Module):
     """Logits, and the similarity of a batch's rows, an output [size, size]."""
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -133,6 +134,13 @@ def test_single_tensor_stands_for_a_tuple_of_one() -> None:
 def test_objects_that_are_not_modules_are_reported() -> None:
     with pytest.raises(ImportModelError, match=r"takes a torch\.nn\.Module, not function"):
         from_torch(torch.nn.functional.relu, (X,))
+
+
+@pytest.mark.parametrize("loss", ["mse", nn.functional.mse_loss])
+def test_modules_of_torchscript_are_reported(loss: Any) -> None:
+    module = torch.jit.trace(nn.ReLU(), X)
+    with pytest.raises(ImportModelError, match="whose code is TorchScript; give the module that"):
+        from_torch(module, (X, X), loss=loss)
 
 
 def test_unknown_loss_is_named() -> None:
