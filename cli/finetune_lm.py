@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pockengine.backends.rate_schedule import PLAIN
 from pockengine.backends.training.callbacks import Callback
 from pockengine.backends.training.reports import MlflowLog, TensorBoardLog, TrackioLog
 from pockengine.cli.duty import duty_options
@@ -110,7 +111,7 @@ TEXTS = click.Path(path_type=Path, exists=True)
     "--schedule",
     default="cosine",
     show_default=True,
-    type=click.Choice(["constant", "linear", "cosine"]),
+    type=click.Choice(PLAIN),
 )
 @click.option("--warmup", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))

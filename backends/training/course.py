@@ -60,6 +60,8 @@ def _schedule(
     assert not callable(wish.lr)  # as the caller has checked
     if known is None and wish.lr is None:
         raise RuntimeFailure("a training needs a learning rate: give lr")
+    if wish.total is not None and wish.schedule == "constant":
+        raise RuntimeFailure("a constant schedule has no end: leave total out, or name another one")
     begun = known.schedule if known else RateSchedule("constant", 0.0, 1)
     kind = begun.kind if wish.schedule is None else wish.schedule
     warmup = begun.warmup if wish.warmup is None else wish.warmup

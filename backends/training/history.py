@@ -74,7 +74,7 @@ class History:
 _SHOWN = 10
 LEGEND = (
     "training loss: the mean over the rows of the epoch, each before its own step; "
-    "validation: all validation rows after the epoch"
+    "validation loss: after the epoch, the mean over the rows that fill batches"
 )
 """Which rows the losses of an epoch are of."""
 

@@ -42,7 +42,7 @@ def train(
     if until is not None and session.steps >= until:
         return
     for batch in batches:
-        rate = float(theirs(rates, session.updates + 1))
+        rate = _rate(rates, session.updates + 1)
         outputs = session.train_step(batch.inputs, rate, seed)
         loss = _loss(session, outputs)
         yield Step(
@@ -50,6 +50,16 @@ def train(
         )
         if until is not None and session.steps >= until:
             return
+
+
+def _rate(rates: Rates, update: int) -> float:
+    found = theirs(rates, update)
+    try:
+        return float(found)
+    except (TypeError, ValueError) as error:
+        raise RuntimeFailure(
+            f"the learning rate of update {update} is {found!r}; return a number"
+        ) from error
 
 
 def _loss(session: Session, outputs: dict[str, np.ndarray]) -> float:

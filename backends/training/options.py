@@ -6,7 +6,7 @@ from typing import Any, Self, TypedDict, Unpack
 
 from pockengine.arguments import with_keywords
 from pockengine.backends.augmentation import AS_THEY_ARE, Augmentation
-from pockengine.backends.rate_schedule import KINDS
+from pockengine.backends.rate_schedule import PLAIN
 from pockengine.backends.training.checkpoints import Checkpoints
 from pockengine.backends.training.early_stopping import EarlyStopping
 from pockengine.backends.training.framework_rates import Scheduler
@@ -71,7 +71,7 @@ class FitOptions:
     lr: float | Rates | Scheduler | None = option(
         None, "Maximum rate; not needed to --resume.", reads=float
     )
-    schedule: str | None = option(None, f"{', '.join(KINDS)}; default: constant.", names=KINDS)
+    schedule: str | None = option(None, f"{', '.join(PLAIN)}; default: constant.", names=PLAIN)
     warmup: int | None = option(None, "Updates until the maximum rate.", least=0)
     total: int | None = option(None, "Last update of the schedule; default: the training's.")
     batch: int | None = option(None, "Rows per step, if the program has a range of sizes.")

@@ -103,7 +103,7 @@ class Trainer:
         known = self._sessions[0] if self._sessions else None
         if known and threads in (None, known.threads):
             return known
-        opened = self.session(threads or 1)
+        opened = self.session(1 if threads is None else threads)
         if known:
             opened.take(known)
             known.close()

@@ -7,6 +7,7 @@ token to predict (next_token.py).
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from math import inf
 
 import numpy as np
 
@@ -26,6 +27,10 @@ class Sampling:
     temperature: float = 0.0
     seed: int = 0
     top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < inf:
+            raise FinetuneError(f"the temperature is {self.temperature:g}; give 0 or more")
 
 
 def complete(
