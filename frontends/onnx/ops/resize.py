@@ -27,12 +27,15 @@ from pockengine.frontends.layout import (
 )
 from pockengine.frontends.onnx.ops.registry import OnnxContext, dims_of, onnx_op
 
-Place = Callable[[np.ndarray, int, int, float], np.ndarray]
-"""From places in the result, old size, new size and scale to places in the input."""
+Place = Callable[[np.ndarray, int, int, np.float32], np.ndarray]
+"""From places in the result, old size, new size and scale to places in the input.
+
+All are computed in f32, as in ONNX Runtime: the nearest element depends on the last bit.
+"""
 
 PLACES: dict[str, Place] = {
     "align_corners": lambda i, old, new, scale: (
-        i * ((old - 1) / (old * scale - 1)) if new > 1 else np.zeros_like(i)
+        i * (old - 1) / (new - 1) if new > 1 else np.zeros_like(i)
     ),
     "asymmetric": lambda i, old, new, scale: i / scale,
     "half_pixel": lambda i, old, new, scale: (i + 0.5) / scale - 0.5,
@@ -77,7 +80,8 @@ class _Sampling:
         """Return the weights (old, new) of every old element in every new one."""
         if self.rounding == SIMPLE:
             return replace(self, rounding="ceil" if scale < 1 else "floor").matrix(old, new, scale)
-        places = PLACES[self.places](np.arange(new, dtype=np.float64), old, new, scale)
+        steps = np.arange(new, dtype=np.float32)
+        places = PLACES[self.places](steps, old, new, np.float32(scale)).astype(np.float64)
         weights = np.zeros((old, new))
         total = np.zeros(new)
         shrink = min(scale, 1) if self.antialias else 1

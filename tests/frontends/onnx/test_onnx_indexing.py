@@ -207,6 +207,19 @@ def test_open_sizes_bounds_of_one_element_and_wrong_declarations() -> None:
 PLACED = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("place", PLACED)
+def test_resizing_by_scales_equals_onnx_runtime(mode: str, place: str) -> None:
+    """The reference counts corners by fractions of elements; PyTorch does as ONNX Runtime."""
+    x, scales = random(1, 2, 5, 6), np.float32([1, 1, 1.7, 0.7])
+    how = {"mode": mode, "coordinate_transformation_mode": place}
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], **how)
+    model = make([node], {"x": x.shape}, {"y": (1, 2, 8, 4)}, {"s": scales})
+    (found,) = outputs_of(from_onnx(model), {"x": x}).values()
+    (expected,) = InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("size", [(4, 3), (13, 9), (5, 11), (1, 2)])
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 def test_resizing_with_antialias(mode: str, size: tuple[int, int]) -> None:
