@@ -18,6 +18,7 @@ from pockengine.cli.options import (
     loss_option,
     shape_option,
 )
+from pockengine.cli.rows import checkpoint_file
 from pockengine.compiler.ir.blocks import scales_name
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.sparse.lora import merged, with_folded
@@ -55,6 +56,7 @@ def export(
 ) -> None:
     """Write CHECKPOINT's trained weights with the model's names and order of dimensions.
 
+    Of a training's folder it is the best or else newest checkpoint.
     LoRA's products are merged into their weights, unless --adapters keeps them apart. A file ending
     in .onnx is the ONNX --model with tuned weights; any other is safetensors, for every framework.
     """
@@ -62,7 +64,7 @@ def export(
         raise click.UsageError("--adapters, and a file of ONNX, need the --model they belong to")
     if out.suffix in OTHERS:
         raise click.UsageError(f"{out}: weights are written as safetensors; end its name so")
-    loaded = load(artifact)
+    checkpoint, loaded = checkpoint_file(checkpoint), load(artifact)
     if name is None:
         loaded.save_weights(checkpoint, out)
     else:

@@ -1,5 +1,6 @@
 """`pockengine export` writes what `Compiled` exports, from an artifact and a checkpoint alone."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,19 @@ def test_weights_are_merged(compiled: Compiled, options: tuple[str, ...], tmp_pa
     for name, tensor in expected.items():
         np.testing.assert_array_equal(found[name], tensor.numpy())
     assert not torch.equal(expected["0.weight"], net()[0].state_dict()["0.weight"])
+
+
+def test_the_folder_of_a_training_stands_for_its_checkpoint(
+    compiled: Compiled, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    single = checkpoint.rename(tmp_path / "single")
+    checkpoint.mkdir()
+    assert "holds no checkpoint of a training" in str(export(tmp_path, "weights").exception)
+    shutil.copy(single, checkpoint / "step-0000000003.safetensors")
+    assert export(tmp_path, "weights").exit_code == 0
+    expected = compiled.state_dict(single)
+    np.testing.assert_array_equal(load_file(tmp_path / "weights")["2.bias"], expected["2.bias"])
 
 
 def test_adapters_equal_peft_files(compiled: Compiled, tmp_path: Path) -> None:
