@@ -56,6 +56,8 @@ def begin(session: Session, place: Checkpoints | None, options: FitOptions) -> H
 
     Without a checkpoint it continues from its present state.
     """
+    if options.seed is not None and not 0 <= options.seed < 1 << 32:
+        raise RuntimeFailure(f"seed is {options.seed}; give a number from 0 to {(1 << 32) - 1}")
     history = History()
     if not options.resume:
         if place:
@@ -64,7 +66,7 @@ def begin(session: Session, place: Checkpoints | None, options: FitOptions) -> H
     elif place and place.load(session):
         history = place.history(session.steps)
     if options.seed is not None:
-        session.seed = options.seed & 0xFFFFFFFF
+        session.seed = options.seed
     return history
 
 
