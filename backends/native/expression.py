@@ -20,11 +20,6 @@ from pockengine.compiler.ir.scalars import numbers_of
 from pockengine.errors import CompileError
 
 TEMPLATES: dict[str, str] = {
-    "add": "{0} + {1}",
-    "sub": "{0} - {1}",
-    "mul": "{0} * {1}",
-    "neg": "-{0}",
-    "square": "{0} * {0}",
     "eq": "{0} == {1}",
     "ne": "{0} != {1}",
     "lt": "{0} < {1}",
@@ -79,6 +74,11 @@ _LIBRARY = (
 )
 
 FLOAT_TEMPLATES: dict[str, str] = {
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "neg": "-{0}",
+    "square": "{0} * {0}",
     "div": "{0} / {1}",
     "reciprocal": "1.0f / {0}",
     "maximum": "pe_maximum({0}, {1})",
@@ -110,10 +110,15 @@ FLOAT_TEMPLATES: dict[str, str] = {
 """Ops on f32 only."""
 
 INTEGER_TEMPLATES: dict[str, str] = {
+    "add": "pe_add_{s}({0}, {1})",
+    "sub": "pe_sub_{s}({0}, {1})",
+    "mul": "pe_mul_{s}({0}, {1})",
+    "neg": "pe_sub_{s}({0} ^ {0}, {0})",
+    "square": "pe_mul_{s}({0}, {0})",
     "maximum": "pe_select_{s}({0} > {1}, {0}, {1})",
     "minimum": "pe_select_{s}({0} < {1}, {0}, {1})",
-    "relu": "pe_select_{s}({0} > 0, {0}, {0} - {0})",
-    "abs": "pe_select_{s}({0} < 0, -{0}, {0})",
+    "relu": "pe_select_{s}({0} > 0, {0}, {0} ^ {0})",
+    "abs": "pe_select_{s}({0} < 0, pe_sub_{s}({0} ^ {0}, {0}), {0})",
     "sign": "({0} < 0) - ({0} > 0)",
     "quotient": "pe_quotient_{s}({0}, {1})",
     "rem": "pe_rem_{s}({0}, {1})",

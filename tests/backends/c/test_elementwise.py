@@ -277,6 +277,20 @@ def test_division_of_integers_never_traps(tmp_path: Path) -> None:
     check(cases, tmp_path)
 
 
+def test_arithmetic_of_integers_wraps(tmp_path: Path) -> None:
+    cases = []
+    for dtype in (I32, I64):
+        limits = np.iinfo(dtype.numpy.name)
+        a = np.array([limits.max, limits.min, limits.min, limits.max, 7], dtype.numpy)
+        b = np.array([limits.max, limits.min, 1, -1, -9], dtype.numpy)
+        for op, count in {"add": 2, "sub": 2, "mul": 2, "neg": 1, "square": 1, "abs": 1}.items():
+            g = Builder(Graph("case"))
+            node = g.emit(op, *(g.input(name, TensorType(dtype, a.shape)) for name in "ab"[:count]))
+            kernel = CBackend(device_of("sse2")).kernel(node)
+            cases.append(Case(node, kernel, (a, b)[:count]))
+    check(cases, tmp_path)
+
+
 def test_nan_passes_through_activations(tmp_path: Path) -> None:
     g = Builder(Graph("case"))
     data = np.array([np.nan, 1, -1, np.inf, -np.inf], np.float32)

@@ -11,6 +11,7 @@ typedef float PE_V(pe_vf) __attribute__((vector_size(PE_LANES * 4)));
 typedef int32_t PE_V(pe_vi) __attribute__((vector_size(PE_LANES * 4)));
 typedef uint32_t PE_V(pe_vu) __attribute__((vector_size(PE_LANES * 4)));
 typedef int64_t PE_V(pe_vl) __attribute__((vector_size(PE_LANES * 8)));
+typedef uint64_t PE_V(pe_vul) __attribute__((vector_size(PE_LANES * 8)));
 typedef uint8_t PE_V(pe_vb) __attribute__((vector_size(PE_LANES)));
 
 /* The same vectors in memory: unaligned, and allowed to alias arrays of their elements. */
@@ -186,6 +187,19 @@ PE_INLINE PE_V(pe_vl) PE_V(pe_select_l)(PE_V(pe_vl) mask, PE_V(pe_vl) a, PE_V(pe
 PE_INLINE PE_V(pe_vf) PE_V(pe_select)(PE_V(pe_vi) mask, PE_V(pe_vf) a, PE_V(pe_vf) b) {
     return (PE_V(pe_vf))PE_V(pe_select_i)(mask, (PE_V(pe_vi))a, (PE_V(pe_vi))b);
 }
+
+/* Arithmetic that wraps, unlike that of signed integers in C. */
+#define PE_WRAPPING(name, op, signed_lanes, unsigned_lanes)                                        \
+    PE_INLINE signed_lanes name(signed_lanes a, signed_lanes b) {                                  \
+        return (signed_lanes)((unsigned_lanes)a op(unsigned_lanes) b);                             \
+    }
+PE_WRAPPING(PE_V(pe_add_i), +, PE_V(pe_vi), PE_V(pe_vu))
+PE_WRAPPING(PE_V(pe_sub_i), -, PE_V(pe_vi), PE_V(pe_vu))
+PE_WRAPPING(PE_V(pe_mul_i), *, PE_V(pe_vi), PE_V(pe_vu))
+PE_WRAPPING(PE_V(pe_add_l), +, PE_V(pe_vl), PE_V(pe_vul))
+PE_WRAPPING(PE_V(pe_sub_l), -, PE_V(pe_vl), PE_V(pe_vul))
+PE_WRAPPING(PE_V(pe_mul_l), *, PE_V(pe_vl), PE_V(pe_vul))
+#undef PE_WRAPPING
 
 /* Lanes in which 0 < v < high, for a positive number `high`. Bits of positive floats are ordered
  * like the floats, and those of all others, minus 1, are larger as unsigned integers. NEON needs
