@@ -100,6 +100,8 @@ def test_template_may_strip_questions(compiled: tuple[Path, Path, str]) -> None:
     strips = "--tokenizer=strips.bin"
     assert answered(compiled, " a\t\n", strips) == answered(compiled, "a\n", strips)
     assert answered(compiled, " a\t\n") != answered(compiled, "a\n")
+    assert answered(compiled, "a\rb\r\n") == answered(compiled, "a\rb\n")
+    assert answered(compiled, "a\rb\n") != answered(compiled, "a\n")
 
 
 def test_chat_on_an_emulated_board(compiled: tuple[Path, Path, str], tmp_path: Path) -> None:
@@ -118,7 +120,7 @@ def test_errors_name_the_fault_of_a_chat(compiled: tuple[Path, Path, str]) -> No
     (out / "damaged.bin").write_bytes((out / "tokenizer.bin").read_bytes()[:-4] + b"\0\1\2\3")
     for lines, more, fault in (
         ("a" * 300, (), "the prompt has"),
-        ("a" * 60000, (), "the chat has more than"),
+        ("a" * 70000, (), "the chat has more than"),
         ("a", ("--tokenizer=none.bin",), "cannot map the tokenizer's table none.bin"),
         ("a", ("--tokenizer=damaged.bin",), "is damaged: its checksum differs"),
         ("a", ("--temperature=1", "--top-p=2"), "at most 1, not 2"),
@@ -220,6 +222,24 @@ def test_training_matches_python(
     assert len(expected) > 5
     np.testing.assert_array_equal(np.float32(losses(done)), np.float32(expected))
     assert "hold nothing to learn, and are left out: line 7, 9, 14" in done.stderr.decode()
+
+
+def test_evaluation_is_the_mean_over_tokens(
+    compiled: tuple[Path, Path, str], tmp_path: Path
+) -> None:
+    data = written(tmp_path / "data.jsonl", lines_of())
+    folder, out, command = compiled
+    arguments = [str(folder), f"--data={data}", f"--validation={data}", "--max-length=160"]
+    rest = [f"--out={tmp_path / 'out'}", "--steps=1", "--answer-tokens=0", "--no-merge", "--json"]
+    expected = CliRunner().invoke(finetune_lm, [*arguments, *rest], catch_exceptions=False)
+    runner, _, *files = command.split()
+    done = subprocess.run(
+        [runner, "evaluate", *files, f"--data={data}"], cwd=out, capture_output=True, check=True
+    )
+    found = next(row for row in map(json.loads, done.stdout.splitlines()) if "evaluated" in row)
+    assert found["rows"] == found["of"] > 2
+    loss = json.loads(expected.stdout)["before"]["loss"]
+    assert found["loss"] == pytest.approx(loss, rel=1e-6)
 
 
 def test_training_resumes_and_its_adapter_is_swapped(

@@ -1,6 +1,7 @@
 /* The command "chat". */
 #include <fcntl.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -11,7 +12,7 @@
 #include "pe_memory.h"
 #include "pe_runner.h"
 
-enum { LINE = 65536, LONGEST = 4096 };
+enum { LONGEST = 4096 };
 
 /* Prints an answer. */
 typedef struct printer {
@@ -72,14 +73,18 @@ static bool change_adapter(pe_chat *chat, char *line) {
 
 /* Answers each line, and prints the time to standard error. */
 static pe_status answer_lines(pe_chat *chat, pe_generation *how) {
-    static char line[LINE];
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t read;
     pe_status status = PE_OK;
-    while (status == PE_OK && fgets(line, sizeof line, stdin)) {
+    while (status == PE_OK && (read = getline(&line, &room, stdin)) >= 0) {
         printer p = {chat->tokenizer, false};
         how->context = &p;
         int64_t made;
         const int64_t begin = now_ns();
-        const size_t bytes = strcspn(line, "\r\n");
+        size_t bytes = (size_t)read;
+        bytes -= bytes && line[bytes - 1] == '\n';
+        bytes -= bytes && line[bytes - 1] == '\r';
         line[bytes] = '\0';
         if (change_adapter(chat, line)) {
             continue;
@@ -92,6 +97,7 @@ static pe_status answer_lines(pe_chat *chat, pe_generation *how) {
         }
         how->sampling.seed++;
     }
+    free(line);
     return status;
 }
 

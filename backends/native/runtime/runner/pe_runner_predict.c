@@ -131,13 +131,28 @@ static bool is_number(const pe_tensor *output) {
     return output->dtype == PE_F32 && output->rank == 0;
 }
 
-static void print_means(const pe_data *data, const double *sums, int64_t batches, int64_t rows) {
+/* What the mean of the last batch is over: its rows, or of texts their learned tokens. */
+static int64_t weight_of(const pe_data *data, int64_t batch) {
+    const pe_texts *texts = &data->texts;
+    if (!texts->labels) {
+        return data->count;
+    }
+    int64_t sum = 0;
+    const int64_t *labels = texts->labels + batch * data->batch * texts->length;
+    for (int64_t i = 0; i < data->count * texts->length; i++) {
+        sum += i % texts->length && labels[i] != PE_IGNORED; /* the first token has no prediction */
+    }
+    return sum;
+}
+
+static void print_means(const pe_data *data, const double *sums, int64_t batches, int64_t rows,
+                        int64_t weight) {
     const pe_entry *entry = data->entry;
     printf("{\"evaluated\": %lld, \"rows\": %lld, \"of\": %lld", (long long)batches,
            (long long)rows, (long long)data->rows);
     for (int i = 0; i < entry->output_count && i < PE_OUTPUTS; i++) {
         if (is_number(&entry->outputs[i])) {
-            const double mean = sums[i] / (double)rows;
+            const double mean = sums[i] / (double)weight;
             printf(", ");
             pe_print_text(entry->outputs[i].name);
             printf(isfinite(mean) ? ": %.9g" : ": null", mean);
@@ -146,13 +161,14 @@ static void print_means(const pe_data *data, const double *sums, int64_t batches
     puts("}");
 }
 
-/* Adds the scalar outputs of a batch, weighted by its rows. */
-static void add_outputs(const pe_session *session, const pe_data *data, double *sums) {
+/* Adds the scalar outputs of a batch. */
+static void add_outputs(const pe_session *session, const pe_data *data, int64_t weight,
+                        double *sums) {
     for (int i = 0; i < data->entry->output_count && i < PE_OUTPUTS; i++) {
         if (is_number(&data->entry->outputs[i])) {
             float number;
             memcpy(&number, pe_tensor_data(session, &data->entry->outputs[i]), sizeof number);
-            sums[i] += (double)number * (double)data->count;
+            sums[i] += (double)number * (double)weight;
         }
     }
 }
@@ -160,7 +176,7 @@ static void add_outputs(const pe_session *session, const pe_data *data, double *
 pe_status pe_run_evaluation(pe_session *session, pe_data *data) {
     const int64_t batches = pe_data_batches(data);
     double sums[PE_OUTPUTS] = {0};
-    int64_t rows = 0;
+    int64_t rows = 0, weights = 0;
     if (data->rows > 0 && batches == 0) {
         return pe_fail(session->message, PE_ERROR_MISMATCH,
                        "%s has %lld rows, and a mean over a batch of entry %s takes %lld: give "
@@ -172,9 +188,11 @@ pe_status pe_run_evaluation(pe_session *session, pe_data *data) {
         if (status != PE_OK) {
             return status;
         }
-        add_outputs(session, data, sums);
+        const int64_t weight = weight_of(data, batch);
+        add_outputs(session, data, weight, sums);
         rows += data->count;
+        weights += weight;
     }
-    print_means(data, sums, batches, rows);
+    print_means(data, sums, batches, rows, weights);
     return PE_OK;
 }

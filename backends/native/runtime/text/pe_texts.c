@@ -246,9 +246,10 @@ pe_status pe_texts_read(pe_texts *texts, const char *path, const pe_row_form *fo
     status = status == PE_OK ? read_lines(&r, path, text, bytes, message) : status;
     if (status == PE_OK && !texts->rows) {
         status = pe_fail(message, PE_ERROR_MISMATCH,
-                         "%s leaves no example; give texts, completions or answers of at least two "
-                         "and at most %lld tokens",
-                         path, (long long)form->length);
+                         "%.200s leaves no example: %lld hold nothing to learn, %lld are longer "
+                         "than %lld tokens; give other texts, or --truncate",
+                         path, (long long)texts->empty.count, (long long)texts->too_long.count,
+                         (long long)form->length);
     }
     pe_unmap(&mapping);
     pe_example_free(&r.example);
