@@ -135,6 +135,16 @@ def test_rows_hold_the_most_tokens_that_a_text_has(program: Path, tmp_path: Path
     assert np.frombuffer(done.stdout, np.int64)[: len(ids)].tolist() == ids
 
 
+def test_error_counts_the_lines_left_out(program: Path, tmp_path: Path) -> None:
+    data, table = tmp_path / "data.jsonl", tmp_path / "table"
+    table.write_bytes(tokenizer_table(opened("gpt2", None).backend_tokenizer, Chat()))
+    rows = [{"text": " "}, {"text": "ab " * LENGTH}, {"text": "cd " * LENGTH}]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    done = packed(program, table, data)
+    assert done.returncode == 1
+    assert b"leaves no example: 1 hold nothing to learn, 2 are longer than 96" in done.stderr
+
+
 BAD: dict[str, tuple[str, str]] = {
     "no object": ("[1]", "it is not an object"),
     "no end": ('{"text": "a', "a text that does not end"),
