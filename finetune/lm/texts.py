@@ -76,17 +76,11 @@ class Example:
 
     @property
     def question(self) -> "Example":
-        """The text before the last answer, if there is one."""
+        """What an answer follows: the text before the last message, or a question that ends it."""
         if not self.messages:
             return Example(self.line, prompt=self.prompt)
-        ends = [i for i, message in enumerate(self.messages) if message["role"] == "assistant"]
-        return Example(self.line, self.messages[: ends[-1]] if ends else self.messages)
-
-    @property
-    def answer(self) -> str:
-        """The last answer."""
-        answers = [m["content"] for m in self.messages if m["role"] == "assistant"]
-        return answers[-1] if answers else self.completion
+        ended = self.messages[-1]["role"] == "assistant"
+        return Example(self.line, self.messages[:-1] if ended else self.messages)
 
 
 @dataclass(frozen=True)

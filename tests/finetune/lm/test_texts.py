@@ -76,6 +76,7 @@ def test_end_tokens_and_spaces_are_learned(trim: bool) -> None:
 def test_question_is_everything_before_the_last_answer() -> None:
     words = tokenizer()
     ids = question_ids(words, Example(1, CHAT).question)
+    assert Example(1, CHAT[:3]).question.messages == CHAT[:3]
     assert words.decode(ids).endswith("<s>user\nthree</s><s>assistant\n")
 
 
