@@ -32,7 +32,7 @@ class _Tokens:
 
 
 class ChatForm(IntFlag):
-    """Flags of a chat template, as in pe_tokenizer_table.h."""
+    """Flags of a chat template and its model, as in pe_tokenizer_table.h."""
 
     LEARNS = 1
     TURNS = 2
@@ -40,6 +40,7 @@ class ChatForm(IntFlag):
     STRIPS_USER = 8
     STRIPS_ANSWER = 16
     STRIPS_SYSTEM = 32
+    MIXES = 64
 
 
 NO_FORM = ChatForm(0)

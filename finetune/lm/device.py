@@ -4,6 +4,7 @@ artifact/        the program with its weights and the runner (backends/artifact.
 tokenizer.bin    the tokenizer's table, with the pieces of the chat template
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from pockengine.api import compile
@@ -16,7 +17,7 @@ from pockengine.finetune.lm.packing import LOGITS
 from pockengine.finetune.lm.prepare import open_decoder
 from pockengine.finetune.lm.tokens import open_tokenizer
 from pockengine.models.decoding import decoding_graphs
-from pockengine.models.tokenizer_table import tokenizer_table
+from pockengine.models.tokenizer_table import ChatForm, tokenizer_table
 from pockengine.options import CompileOptions
 
 ARTIFACT, TABLE = "artifact", "tokenizer.bin"
@@ -32,7 +33,10 @@ def compile_for_device(
     batch, length = shape
     model = open_decoder(folder, length)
     tokenizer = open_tokenizer(folder, model.vocabulary)
-    table = tokenizer_table(tokenizer.backend_tokenizer, chat_of(tokenizer, folder))
+    chat = chat_of(tokenizer, folder)
+    if not model.separates_texts:
+        chat = replace(chat, form=chat.form | ChatForm.MIXES)
+    table = tokenizer_table(tokenizer.backend_tokenizer, chat)
     graph = model.graph(batch, length)
     entries = decoding_graphs(model.module, length, graph)
     del graph.outputs[LOGITS]

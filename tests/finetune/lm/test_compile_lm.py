@@ -19,7 +19,7 @@ from pockengine.cli.finetune_lm import finetune_lm
 from pockengine.errors import FinetuneError
 from pockengine.finetune.lm.chat import chat_of
 from pockengine.models.tokenizer_table import tokenizer_table
-from pockengine.tests.finetune.lm.decoders import MARKS, TEMPLATE, llama, save, tokenizer
+from pockengine.tests.finetune.lm.decoders import MARKS, TEMPLATE, WORDS, llama, save, tokenizer
 
 QUESTIONS = ("What does a cow say?", "And a dog, zuletzt — ein Hund? 🐕")
 LIMIT = 12
@@ -222,6 +222,22 @@ def test_training_matches_python(
     assert len(expected) > 5
     np.testing.assert_array_equal(np.float32(losses(done)), np.float32(expected))
     assert "hold nothing to learn, and are left out: line 7, 9, 14" in done.stderr.decode()
+
+
+def test_texts_that_a_model_would_mix_have_rows_of_their_own(tmp_path: Path) -> None:
+    shape = {"hidden_size": 32, "ffn_dim": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
+    sizes = {"word_embed_proj_dim": 32, "vocab_size": WORDS, "max_position_embeddings": 256}
+    torch.manual_seed(0)
+    model = transformers.OPTForCausalLM(transformers.OPTConfig(dropout=0.0, **shape, **sizes))
+    folder, out = save(tmp_path / "model", model, template=None), tmp_path / "device"
+    arguments = [str(folder), f"--out={out}", "--max-length=160", "--json"]
+    result = CliRunner().invoke(compile_lm, arguments, catch_exceptions=False)
+    compiled = folder, out, json.loads(result.stdout)["command"]
+    data = written(tmp_path / "data.jsonl", lines_of())
+    expected = trained_by_python(folder, data, tmp_path / "out")
+    found = losses(finetuned(compiled, data))
+    assert len(found) > 15
+    np.testing.assert_array_equal(np.float32(found), np.float32(expected))
 
 
 def test_evaluation_is_the_mean_over_tokens(

@@ -136,7 +136,8 @@ static void close_row(reader *r, bool full) {
 static bool pack(reader *r, int64_t count) {
     pe_texts *t = r->texts;
     int place = 0;
-    while (place < r->open_count && (r->form->apart || r->open[place].left < count)) {
+    const bool apart = r->form->apart || pe_tk_head_of(r->form->tokenizer)->chat & PE_TK_MIXES;
+    while (place < r->open_count && (apart || r->open[place].left < count)) {
         place++;
     }
     if (place == r->open_count && !begin_row(r)) {
