@@ -42,7 +42,7 @@ DEPS = {
     },
     "cli": {
         "cli": ["//:root", "//cli:lib"],
-        "export": ["//:api", "//:errors", "//:extras", "//:files", "//:root", "//:terminal", "//backends", "//compiler:ir", "//compiler:sparse", "//frontends", "//frontends/peft", "//models:find", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],
+        "export": ["//:api", "//:errors", "//:extras", "//:files", "//:root", "//:terminal", "//backends", "//backends/training", "//compiler:ir", "//compiler:sparse", "//frontends", "//frontends/peft", "//models:find", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],
         "lib": ["//:api", "//:errors", "//:extras", "//:files", "//:folders", "//:root", "//:terminal", "//backends", "//backends/c", "//backends/gpu", "//backends/native", "//backends/training", "//backends/tvm", "//cli:export", "//compiler", "//compiler:backward", "//compiler:infer", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:passes", "//compiler:quantize", "//compiler:sparse", "//devices", "//farm:lib", "//farm/boards", "//farm/cycles", "//farm/jobs", "//farm/references", "//farm/results", "//farm/transports", "//finetune", "//finetune/lm", "//frontends", "//models", "//models:find", "//models:registry", "@pypi//click", "@pypi//numpy", "@pypi//rich", "@pypi//safetensors"],
     },
     "compiler": {

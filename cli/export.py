@@ -11,6 +11,7 @@ from safetensors.numpy import save_file
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.checkpoint import read_checkpoint
 from pockengine.backends.stored import decoded
+from pockengine.backends.training.checkpoints import checkpoint_file
 from pockengine.cli.options import (
     ModelChoice,
     file_choices,
@@ -18,7 +19,6 @@ from pockengine.cli.options import (
     loss_option,
     shape_option,
 )
-from pockengine.cli.rows import checkpoint_file
 from pockengine.compiler.ir.blocks import scales_name
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.sparse.lora import merged, with_folded

@@ -158,7 +158,6 @@ def finetune_lm(
     """
     if choices["epochs"] and choices["steps"]:
         raise click.UsageError("give --epochs or --steps, not both")
-    _check_read(choices)
     choices["callbacks"] += [REPORTS[name](out) for name in choices["reports"]]
     options = _with_lora_plus(options, choices["lora_plus"])
     form: RowForm = choices.pop("form")
@@ -212,6 +211,7 @@ def _select(choices: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _course(length: int, choices: dict[str, Any]) -> TrainingSettings:
+    _check_read(choices)
     names = ("batch", "steps", "lr", "schedule", "warmup", "seed", "neftune")
     epochs = None if choices["steps"] else choices["epochs"] or 1
     beta = Method.beta if choices["beta"] is None else choices["beta"]

@@ -111,23 +111,12 @@ def load_weights(loaded: Loaded, checkpoint: Path | None) -> None:
     """Load a checkpoint, or from a training's folder its best or else newest one."""
     if checkpoint is None:
         return
-    if not checkpoint.is_dir() or (checkpoint / BEST).is_file():
-        loaded.trained.load(checkpoint_file(checkpoint))
+    if not checkpoint.is_dir():
+        loaded.trained.load(checkpoint)
+    elif (checkpoint / BEST).is_file():
+        loaded.trained.load(checkpoint / BEST)
     elif not Checkpoints(checkpoint).load(loaded.trained):
         raise RuntimeFailure(f"{checkpoint} holds no checkpoint of a training")
-
-
-def checkpoint_file(path: Path) -> Path:
-    """Return a checkpoint, or of a training's folder the path of its best or else newest one."""
-    if not path.is_dir():
-        return path
-    if (path / BEST).is_file():
-        return path / BEST
-    training = Checkpoints(path)
-    newest = training.steps()[:1]
-    if not newest:
-        raise RuntimeFailure(f"{path} holds no checkpoint of a training")
-    return training.path(newest[0])
 
 
 def accuracy(prediction: np.ndarray, target: np.ndarray) -> float:

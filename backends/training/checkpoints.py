@@ -119,6 +119,18 @@ class Checkpoints:
         return log
 
 
+def checkpoint_file(path: Path) -> Path:
+    """Return a checkpoint, or of a training's folder the path of its best or else newest one."""
+    if not path.is_dir():
+        return path
+    if (path / BEST).is_file():
+        return path / BEST
+    training = Checkpoints(path)
+    for newest in training.steps():
+        return training.path(newest)
+    raise RuntimeFailure(f"{path} holds no checkpoint of a training")
+
+
 def as_checkpoints(place: Checkpoints | Path | str | None) -> Checkpoints | None:
     """Return the Checkpoints; a path is a folder."""
     return Checkpoints(place) if isinstance(place, Path | str) else place

@@ -52,6 +52,16 @@ def from_torch(
     ImportModelError names everything that cannot be imported, with its place.
     """
     torch = _torch("from_torch")
+    _check_module(torch, module)
+    if isinstance(loss, str) and loss not in LOSSES:
+        raise ImportModelError(
+            f"unknown loss {loss!r}; known are {', '.join(LOSSES)}, or give a function"
+        )
+    args, kwargs = checked_inputs(torch, module, example_inputs, loss)
+    return _imported(module, args, kwargs, loss=loss, integers=integers)
+
+
+def _check_module(torch: Any, module: Any) -> None:
     if not isinstance(module, torch.nn.Module):
         raise ImportModelError(
             f"from_torch takes a torch.nn.Module, not {type(module).__name__}; wrap a function in "
@@ -62,12 +72,6 @@ def from_torch(
             f"from_torch takes no {type(module).__name__}, whose code is TorchScript; give the "
             "module that it was made of"
         )
-    if isinstance(loss, str) and loss not in LOSSES:
-        raise ImportModelError(
-            f"unknown loss {loss!r}; known are {', '.join(LOSSES)}, or give a function"
-        )
-    args, kwargs = checked_inputs(torch, module, example_inputs, loss)
-    return _imported(module, args, kwargs, loss=loss, integers=integers)
 
 
 def _imported(
