@@ -41,6 +41,7 @@ class ChatForm(IntFlag):
     STRIPS_ANSWER = 16
     STRIPS_SYSTEM = 32
     MIXES = 64
+    THINKS = 128
 
 
 NO_FORM = ChatForm(0)

@@ -17,6 +17,7 @@ from pockengine.models.tokenizer_table import NONE, Chat, ChatForm
 
 _SYSTEM, _QUESTION, _ANSWER = "SYSTEMTEXT", "QUESTIONONE", "ANSWERONE"
 _NEXT_QUESTION, _NEXT_ANSWER = "QUESTIONTWO", "ANSWERTWO"
+_THOUGHT = "THOUGHT</think>" + _ANSWER
 _GENERATION = "generation_config.json"
 _UNREADABLE = (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)
 
@@ -98,6 +99,8 @@ def _with_form(tokenizer: Any, chat: Chat) -> Chat:
         form |= ChatForm.TURNS
     if same(_QUESTION, _ANSWER, system=_SYSTEM):
         form |= ChatForm.SYSTEM
+    if not same(_QUESTION, _THOUGHT):
+        form |= ChatForm.THINKS
     texts = {
         ChatForm.STRIPS_USER: _QUESTION,
         ChatForm.STRIPS_ANSWER: _ANSWER,

@@ -135,6 +135,24 @@ def test_rows_hold_the_most_tokens_that_a_text_has(program: Path, tmp_path: Path
     assert np.frombuffer(done.stdout, np.int64)[: len(ids)].tolist() == ids
 
 
+def test_answers_with_thoughts_are_refused_where_templates_split_them(
+    program: Path, tmp_path: Path
+) -> None:
+    data, table = tmp_path / "data.jsonl", tmp_path / "table"
+    chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b</think>c"}]
+    data.write_text(json.dumps({"messages": chat}))
+    splitting = TEMPLATE.replace("m['content']", "m['content'].split('</think>')[-1]")
+    codes = []
+    for template in (TEMPLATE, splitting):
+        words = opened("qwen", template)
+        form = tokenizer_table(words.backend_tokenizer, chat_of(words, tmp_path))
+        table.write_bytes(form)
+        done = packed(program, table, data)
+        codes.append(done.returncode)
+    assert codes == [0, 1]
+    assert b"line 1 is not an example: an answer with </think>, which the" in done.stderr
+
+
 def test_error_counts_the_lines_left_out(program: Path, tmp_path: Path) -> None:
     data, table = tmp_path / "data.jsonl", tmp_path / "table"
     table.write_bytes(tokenizer_table(opened("gpt2", None).backend_tokenizer, Chat()))

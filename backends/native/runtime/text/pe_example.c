@@ -83,6 +83,17 @@ static void append_answer(pe_example *e, slice content) {
     note_place(e);
 }
 
+static bool has_thoughts(slice content) {
+    static const char mark[] = "</think>";
+    const size_t bytes = sizeof mark - 1;
+    for (size_t i = 0; i + bytes <= content.bytes; i++) {
+        if (memcmp(content.text + i, mark, bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A question, with the template's prefix. */
 static void append_question(pe_example *e, slice content, role before) {
     if (before == ASSISTANT) { /* the end of the answer is already written */
@@ -101,6 +112,9 @@ static const char *append_templated(pe_example *e, role who, role before, slice 
     if (!(chat & PE_TK_LEARNS)) {
         return "a chat, whose answers the model's template writes otherwise than its questions "
                "prepare";
+    }
+    if (who == ASSISTANT && chat & PE_TK_THINKS && has_thoughts(content)) {
+        return "an answer with </think>, which the model's template writes otherwise";
     }
     if (who == SYSTEM && before == NOBODY && chat & PE_TK_HAS_SYSTEM) {
         append_piece(e, PE_TK_SYSTEM);

@@ -35,6 +35,7 @@ enum {
     PE_TK_STRIPS_ANSWER = 16, /* likewise answers */
     PE_TK_STRIPS_SYSTEM = 32, /* likewise system messages */
     PE_TK_MIXES = 64,         /* the model mixes the texts of a row: each has its own */
+    PE_TK_THINKS = 128,       /* answers with </think> are written otherwise */
 };
 
 /* The set of \s, which every table has; others are those of its patterns. */
