@@ -195,7 +195,7 @@ def test_gaussian_losses_equal_pytorch(var: torch.Tensor | float) -> None:
 
 def test_loss_joins_a_module_whose_forward_is_replaced() -> None:
     module, rows = nn.Linear(4, 3), torch.randn(2, 4)
-    module.forward = lambda x: nn.functional.relu(nn.Linear.forward(module, x))  # type: ignore
+    module.forward = lambda x: nn.functional.relu(nn.Linear.forward(module, x))
     graph = from_torch(module, (rows, torch.zeros(2, 3)), loss=nn.functional.mse_loss)
     found = run(graph, {"x": rows.numpy(), "target": np.zeros((2, 3), np.float32)})
     assert float(found["loss"]) == pytest.approx(module(rows).square().mean().item(), rel=1e-5)
