@@ -65,8 +65,11 @@ def _sections(records: Sequence[Record], commits: Sequence[str]) -> Iterator[Sec
 
 def _subject(record: Record) -> str:
     data = f", {record.dataset}" if record.dataset else ""
+    length = f" of {record.seq_len} tokens" if record.seq_len else ""
+    board = f" ({record.board})" if record.board != record.device else ""
     emulated = ", emulated" if record.emulated else ""
-    return f"{record.model}, batch {record.batch}{data}, on {record.device}{emulated}"
+    place = f"{record.device}{board}{emulated}"
+    return f"{record.model}, batch {record.batch}{length}{data}, on {place}"
 
 
 def _bars(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
@@ -82,7 +85,7 @@ def _timeline(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     """Yield a title and a picture if it is known what is alive at each kernel of a step."""
     same = [record for record in records if record.metric == LIVE and record.samples]
     if same:
-        drawn = timeline([(record.scheme, record) for record in same])
+        drawn = timeline([(_variant(record), record) for record in same])
         yield "bytes of the arena in use over a step", _data_url(drawn)
 
 
@@ -92,7 +95,7 @@ def _front(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     for metric in MEMORY:
         sizes = {_series(record): record for record in sound if record.metric == metric}
         points = [
-            (record.scheme, record, sizes[_series(record)])
+            (_variant(record), record, sizes[_series(record)])
             for record in sound
             if record.metric == ACCURACY and _series(record) in sizes
         ]
@@ -113,7 +116,11 @@ def _lines(records: Sequence[Record], commits: Sequence[str]) -> Iterator[tuple[
 
 
 def _series(record: Record) -> str:
-    return f"{record.scheme}, {record.engine}, threads {record.threads}"
+    return f"{_variant(record)}, {record.engine}, threads {record.threads}"
+
+
+def _variant(record: Record) -> str:
+    return record.scheme if record.dtype == "f32" else f"{record.scheme}, {record.dtype}"
 
 
 def _data_url(svg: bytes) -> str:

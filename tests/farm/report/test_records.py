@@ -98,6 +98,10 @@ def test_accuracy_is_plotted_over_memory_of_the_same_scheme() -> None:
         for metric, value in (("accuracy", accuracy), ("arena_bytes", size)):
             place = {"scheme": scheme, "metric": metric, "min": value, "max": value}
             records.append(record(value=value, dataset="cifar10", **place))
+    for metric, value in (("accuracy", 0.6), ("arena_bytes", 1e6)):
+        place = {"metric": metric, "min": value, "max": value, "dtype": "int8"}
+        records.append(record(value=value, dataset="cifar10", scheme="full", **place))
+        records.append(record(value=value, dataset="cifar10", scheme="full", **place, seq_len=8))
     records.append(record(scheme="alone", metric="accuracy", value=1, min=1, max=1))
 
     text = records_page(records, COMMITS)
@@ -105,8 +109,10 @@ def test_accuracy_is_plotted_over_memory_of_the_same_scheme() -> None:
     assert "accuracy over arena_bytes" in captions(text)
     words = texts_of(text, "accuracy over arena_bytes")
     assert "sparse: 0.800, 2.000 MB" in words
+    assert "full: 0.900, 9.000 MB" in words
+    assert "full, int8: 0.600, 1.000 MB" in words
     assert "alone" not in words
-    assert "mobilenet_v2, batch 4, cifar10, on rpi4, emulated" in text
+    assert "mobilenet_v2, batch 4, cifar10, on rpi4 (rpi4-qemu), emulated" in text
 
 
 def test_front_has_no_dominated_point() -> None:
