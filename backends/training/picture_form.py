@@ -9,12 +9,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from pockengine.compiler.ir.types import F32, I32, I64, TensorType
 from pockengine.errors import RuntimeFailure
 
 CHANNELS = {1: "L", 3: "RGB"}
+FORMATS = ("PNG", "JPEG")
+"""Formats that the runner reads, by Pillow's names."""
+_ORIENTATION = 0x0112
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What turns a picture of each EXIF orientation upright."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +67,8 @@ class PictureForm:
         RuntimeFailure, with the reason, for a file that cannot be decoded.
         """
         try:
-            with Image.open(path) as file:
-                upright = _converted(ImageOps.exif_transpose(file), CHANNELS[self.channels])
+            with Image.open(path, formats=FORMATS) as file:
+                upright = _converted(_turned(file), CHANNELS[self.channels])
             picture = fitted(upright, self.size)
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             unknown = isinstance(error, UnidentifiedImageError)
@@ -114,6 +127,15 @@ def fitted(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
     across = (left, 0, left + wide, picture.height)
     lines = picture.resize((width, picture.height), bilinear, box=across)
     return lines.resize((width, height), bilinear, box=(0, top, width, top + high))
+
+
+def _turned(picture: Image.Image) -> Image.Image:
+    """Turn an image upright by its EXIF data, as the runner does; XMP is not read."""
+    picture.load()  # PNG files may end with it
+    exif = Image.Exif()
+    exif.load(picture.info.get("exif", b""))
+    turn = _UPRIGHT.get(exif.get(_ORIENTATION))
+    return picture if turn is None else picture.transpose(turn)
 
 
 def _converted(picture: Image.Image, mode: str) -> Image.Image:

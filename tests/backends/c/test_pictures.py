@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from safetensors.numpy import load_file
 
 import pockengine
@@ -20,6 +21,7 @@ from pockengine.backends.native.decoder import find_decoder
 from pockengine.backends.training.picture_form import PictureForm
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.devices.schema import load_device
+from pockengine.errors import RuntimeFailure
 from pockengine.loaded import Loaded
 from pockengine.tests.backends.c.programs import compile_for
 from pockengine.tests.backends.c.runner import Runner, lines
@@ -139,6 +141,24 @@ def test_png_files_give_the_numbers_of_python(case: Loaded, photos: Path, tmp_pa
     for path, row in zip(files(photos), found, strict=True):
         np.testing.assert_array_equal(row, form.read(path), err_msg=str(path))
     assert len(found) == 7 * len(SIZES)
+
+
+def test_pictures_turn_only_by_the_metadata_that_both_read(case: Loaded, tmp_path: Path) -> None:
+    (tmp_path / "photos" / "one").mkdir(parents=True)
+    for turn in range(1, 9):
+        picture, name = drawn(24, 32, turn), tmp_path / "photos" / "one" / f"{turn}"
+        long = struct.pack("<HHIII", 0x112, 4, 1, turn, 0)
+        picture.save(f"{name}-long.png", exif=b"Exif\0\0II*\0\x08\0\0\0\x01\0" + long)
+        xmp = PngInfo()
+        xmp.add_itxt("XML:com.adobe.xmp", f'<rdf:Description tiff:Orientation="{turn}"/>')
+        picture.save(f"{name}-xmp.png", pnginfo=xmp)
+    found = predicted(case, tmp_path / "photos", tmp_path / "out", *numbers(case))
+    for path, row in zip(files(tmp_path / "photos"), found, strict=True):
+        np.testing.assert_array_equal(row, form_of(case).read(path), err_msg=str(path))
+    assert len(found) == 16
+    Image.new("L", (8, 8)).save(path, format="GIF")
+    with pytest.raises(RuntimeFailure, match="it is no picture"):
+        form_of(case).read(path)
 
 
 def test_jpeg_files_differ_by_rounding(case: Loaded, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@
 enum { EXTRA_BYTES = 1 << 20, PIXEL_BYTES = 8 };
 
 int pe_picture_turn(const unsigned char *tiff, size_t bytes) {
-    enum { ENTRY = 12, ORIENTATION = 0x112, SHORT = 3 };
+    enum { ENTRY = 12, ORIENTATION = 0x112, SHORT = 3, LONG = 4 };
     const bool little = bytes >= 8 && tiff[0] == 'I';
     if (bytes < 8 || memcmp(tiff, little ? "II*\0" : "MM\0*", 4) != 0) {
         return 1;
@@ -25,8 +25,9 @@ int pe_picture_turn(const unsigned char *tiff, size_t bytes) {
     const size_t count = begin <= bytes - 2 ? TWO(begin) : 0;
     for (size_t i = 0; i < count && begin + 2 + (i + 1) * ENTRY <= bytes; i++) {
         const size_t entry = begin + 2 + i * ENTRY;
-        if (TWO(entry) == ORIENTATION && TWO(entry + 2) == SHORT) {
-            const size_t turn = TWO(entry + 8);
+        const size_t type = TWO(entry + 2);
+        if (TWO(entry) == ORIENTATION && (type == SHORT || type == LONG)) {
+            const size_t turn = type == SHORT ? TWO(entry + 8) : FOUR(entry + 8);
             return turn >= 1 && turn <= 8 ? (int)turn : 1;
         }
     }
