@@ -33,7 +33,7 @@ int main(int count, char **arguments) {
         return fprintf(stderr, "%s", message), 1;
     }
     while ((text = text_of(stdin, &bytes))) {
-        const int64_t room = pe_tokenizer_most(&t, bytes);
+        const int64_t room = 5 * (int64_t)bytes + 32;
         int64_t *tokens = malloc((size_t)room * sizeof *tokens);
         void *memory = malloc(pe_tokenizer_memory(bytes));
         const int64_t made =

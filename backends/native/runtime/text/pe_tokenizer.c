@@ -33,7 +33,7 @@ size_t pe_tokenizer_memory(size_t text_bytes) {
 
 /* A text has a part without added tokens at every second byte at most, and each part gets a mark.
  */
-int64_t pe_tokenizer_most(const pe_tokenizer *tokenizer, size_t text_bytes) {
+int64_t pe_tk_most(const pe_tokenizer *tokenizer, size_t text_bytes) {
     const size_t parts = text_bytes / 2 + 1;
     return (int64_t)(GROWTH * text_bytes + MARK_BYTES * parts +
                      pe_tk_count(tokenizer, PE_TK_BEGIN) + pe_tk_count(tokenizer, PE_TK_END));

@@ -30,14 +30,11 @@ int64_t pe_tokenizer_size(const pe_tokenizer *tokenizer);
 /* Bytes of memory that pe_tokenize needs for a text. */
 size_t pe_tokenizer_memory(size_t text_bytes);
 
-/* The number of tokens that pe_tokenize makes of a text at most. */
-int64_t pe_tokenizer_most(const pe_tokenizer *tokenizer, size_t text_bytes);
-
 /* The special tokens that pe_tokenize adds to a text. */
 enum { PE_TOKENS_BEGIN = 1, PE_TOKENS_END = 2 };
 
 /* Writes the tokens of a text to `tokens`, at most `room` of them, and returns their number, or
- * -1 if there are more; pe_tokenizer_most are always enough. `marks` adds the tokens that begin
+ * -1 if there are more; 5 * text_bytes + 32 are always enough. `marks` adds the tokens that begin
  * and end a text. `memory` is aligned to 4 bytes. */
 int64_t pe_tokenize(const pe_tokenizer *tokenizer, const char *text, size_t text_bytes,
                     unsigned marks, int64_t *tokens, int64_t room, void *memory);

@@ -158,6 +158,9 @@ int64_t pe_tk_tokenize(const pe_tokenizer *tokenizer, const char *text, size_t t
                        unsigned marks, int64_t *tokens, int64_t room, void *memory,
                        pe_tk_parts *parts);
 
+/* The number of tokens that pe_tokenize makes of a text at most. */
+int64_t pe_tk_most(const pe_tokenizer *tokenizer, size_t text_bytes);
+
 /* A symbol of a piece with its position, and a pending merge. */
 typedef struct pe_tk_symbol {
     uint32_t token, begin, end;
