@@ -14,11 +14,12 @@ from pockengine.extras import need, pip_command
 
 EXTRA = "litert"
 RUNTIMES = (
-    ("ai_edge_litert", "ai_edge_litert.interpreter", (1, 0)),
-    ("tflite_runtime", "tflite_runtime.interpreter", (2, 14)),
-    ("tensorflow", "tensorflow.lite", (2, 14)),
+    ("ai_edge_litert", "interpreter", (1, 0)),
+    ("tflite_runtime", "interpreter", (2, 14)),
+    ("tensorflow", "lite", (2, 14)),
 )
-"""Packages with the interpreter: module, and first release with all operators that we emit."""
+"""Packages with the interpreter: the part that has it, and first release with all operators that we
+emit."""
 
 
 def import_runtime() -> tuple[str, Any]:
@@ -28,15 +29,18 @@ def import_runtime() -> tuple[str, Any]:
     known = next((row for row in RUNTIMES if find_spec(row[0]) is not None), None)
     if known is None:
         need("a session of the backend tflite", EXTRA)
-    package, module, oldest = known or RUNTIMES[0]
-    version = importlib.import_module(package).__version__
+    package, part, oldest = known or RUNTIMES[0]
+    module = importlib.import_module(package)
+    version = module.__version__
     if tuple(map(int, re.findall(r"\d+", version)[:2])) < oldest:
         required = ".".join(map(str, oldest))
         raise MissingPackage(
             f"a session of the backend tflite needs {package} {required} or newer, not {version}: "
             f"{pip_command(EXTRA)} --upgrade"
         )
-    return f"{package} {version}", importlib.import_module(module).Interpreter
+    # A part of TensorFlow's API is an attribute: the module of its name has no interpreter.
+    found = getattr(module, part, None) or importlib.import_module(f"{package}.{part}")
+    return f"{package} {version}", found.Interpreter
 
 
 Nodes = Mapping[str, Sequence[tuple[str, str]]]
