@@ -101,6 +101,29 @@ def test_products_with_codes_agree_with_the_oracle(isa: str, tmp_path: Path) -> 
     (check_on_arm if isa == "neon" else check)(cases, tmp_path)
 
 
+@pytest.mark.parametrize("isa", ["sse2", "avx2", "neon"])
+def test_products_of_transposed_rows_agree_with_the_oracle(isa: str, tmp_path: Path) -> None:
+    """DoRA's, and those of several matrices with one weight."""
+    cases = []
+    for seed, ((bits, transposed, along_sum), rows) in enumerate(
+        itertools.product(WAYS, [(64, 4), (3, 64, 5)])
+    ):
+        blocks = Blocks(bits, int(transposed == along_sum))
+        types = blocks.types((96, 64) if transposed else (64, 96))
+        g = Builder(Graph("case"))
+        a = g.input("a", f32(*rows))
+        stored = [g.input(name, type_) for name, type_ in zip("cs", types, strict=True)]
+        weight = g.decode_blocks(*stored, bits=bits, axis=blocks.axis)
+        product = g.matmul(a, weight, transpose_a=True, transpose_b=transposed)
+        node = with_epilogue(product.node, "bare")
+        rng = np.random.default_rng(seed)
+        operands = [draw_array(rng, value) for value in node.operands]
+        shape = blocks.shape(operands[1].shape)
+        operands[1:3] = blocks.encode(rng.standard_normal(shape).astype(np.float32))
+        cases.append(Case(node, CBackend(device_of(isa)).kernel(node), tuple(operands)))
+    (check_on_arm if isa == "neon" else check)(cases, tmp_path)
+
+
 HALVES = [*itertools.product((DType.BF16, DType.F16), (False, True))]
 """Type of the weight, and whether it is transposed."""
 
