@@ -90,7 +90,7 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         "search": Row(
             "cli.search:search_command",
             "Find the scheme of MODEL with the largest gain within a budget.",
-            "search net:digits_net --contributions gains.jsonl --memory 36KB",
+            "search net:digits_net --contributions gains.jsonl --memory 36KB --out scheme.toml",
             ("search",),
         ),
     },
@@ -143,7 +143,7 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         "ab": Row(
             "farm.cli.ab:ab",
             "Time two artifacts in turns on a board.",
-            "ab rpi4-qemu before after",
+            "ab rpi4-qemu before after --data train.npz",
             ("farm",),
         ),
     },

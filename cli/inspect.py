@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.box import SIMPLE
 from rich.table import Table
 
@@ -57,6 +58,7 @@ def inspect_command(
     For an artifact's folder: check it, and show its contents.
     """
     if (Path(model.name) / MANIFEST).is_file():
+        _check_settled(model.name)
         _show(load_artifact(Path(model.name)), as_json)
         return
     found = find_device(options.device).on(options.backend)
@@ -82,6 +84,19 @@ def inspect_command(
     if alternatives is not None:
         terminal.print(alternatives_table(alternatives))
     terminal.print(_summary(facts))
+
+
+def _check_settled(artifact: str) -> None:
+    """Raise UsageError for options of compilation: an artifact has its own."""
+    context = click.get_current_context()
+    named = [
+        parameter.opts[-1]
+        for parameter in context.command.params
+        if parameter.name not in ("model", "as_json")
+        and context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+    ]
+    if named:
+        raise click.UsageError(f"{artifact} is already compiled; leave out {', '.join(named)}")
 
 
 def _rows(**tables: Sequence[Any] | None) -> dict[str, Any]:

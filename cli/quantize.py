@@ -89,6 +89,8 @@ def _int8(samples: Sequence[str], settings: dict[str, Any]) -> Int8 | None:
             names = ", ".join(_NAMES[name] for name in settings)
             raise click.UsageError(f"{names} without --quantize; give the rows that set the ranges")
         return None
+    if "share" in settings and settings.get("method", _DEFAULTS.method) != "percentile":
+        raise click.UsageError("--quantize-share is read by --quantize-method percentile only")
     if OWN not in samples:
         return Int8(read_rows(samples), **settings)
     ranges = [_NAMES[name] for name in ("method", "share", "inputs") if name in settings]

@@ -164,6 +164,10 @@ class Device:
         """
         if backend in (None, self.backend):
             return self
+        if backend == "auto":
+            raise DeviceError(
+                "backend auto measures programs, which only compile does; name one of them here"
+            )
         if backend not in self.other_backends:
             known = ", ".join((self.backend, *self.other_backends))
             raise DeviceError(

@@ -94,6 +94,9 @@ def list_classes(folder: Path) -> tuple[str, ...]:
     classes = tuple(sorted(path.name for path in folder.glob("[!.]*") if path.is_dir()))
     if not classes:
         raise RuntimeFailure(f"{folder} has no folders; give one with a folder for each class")
+    for name in classes:
+        if not name.isprintable():  # also bytes that are no text
+            raise RuntimeFailure(f"{folder} has a class named {name!r}; give it a name of one line")
     return classes
 
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[3]))  # a clone that is not installed
+sys.path.insert(0, str(Path(__file__).parents[3]))  # not an installed package, which has no pages
 
 from pockengine.docs.site.catalogue_pages import ops_page, schemes_page, training_page
 from pockengine.docs.site.command_pages import command_page

@@ -118,8 +118,9 @@ def test_training_equals_pytorch_on_the_decoded_weights(storage: str, tmp_path: 
             assert float(session.evaluate(feeds[0])["loss"]) == pytest.approx(after, rel=1e-6)
 
 
-def test_adapters_are_merged_into_the_decoded_weights() -> None:
-    compiled = compiled_with("int4", pockengine.lora(4, 8, ["up.weight"], ["head.*"]))
+@pytest.mark.parametrize("dora", [False, True])
+def test_adapters_are_merged_into_the_decoded_weights(dora: bool) -> None:
+    compiled = compiled_with("int4", pockengine.lora(4, 8, ["up.weight"], ["head.*"], dora=dora))
     with compiled.session() as session:
         before = compiled.state_dict(session)["up.weight"]
         names = list(compiled.artifact.entries["predict"].inputs)

@@ -76,6 +76,9 @@ def test_an_artifact_can_be_shown_as_json(tmp_path: Path) -> None:
     )
     assert shown["entries"]["train"]["inputs"]["target"] == "i64[1]"
     assert shown["trained"]["head.weight"] == "full"
+    refused = CliRunner().invoke(cli, ["inspect", folder, "--optimizer", "adam"])
+    assert refused.exit_code == 2
+    assert "is already compiled; leave out --optimizer" in " ".join(refused.output.split())
 
 
 def test_models_and_devices_can_be_listed_as_json() -> None:

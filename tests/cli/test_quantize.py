@@ -71,6 +71,7 @@ def test_f32_gradients_need_no_gradient_scales(rows: str) -> None:
         (("--quantize-method", "mse"), "--quantize-method without --quantize"),
         (("--no-qas",), "--no-qas without --quantize"),
         (("--quantize", "own", "--quantize-method", "mse"), "leave out --quantize-method"),
+        (("--quantize", "{rows}", "--quantize-share", "0.3"), "read by --quantize-method percent"),
         (("--quantize", "own"), "has no int8 weights; calibrate it"),
         (("--quantize", "missing.npz"), "missing.npz cannot be read"),
         (("--quantize", "{rows}", "--quantize-input", "y"), r"inputs \['y'\] cannot be int8"),

@@ -21,8 +21,8 @@ HEAD = """# Supported versions
 The oldest and the newest release of each framework that PockEngine supports. A row is measured in a
 fresh environment of pip: one layer is compiled, checked and trained, then the tests that
 `tests/versions/rows.toml` names are run. The oldest releases are the lower bounds in
-`pyproject.toml`. `python -m pockengine.tests.versions.run` measures rows, and
-`python -m pockengine.tests.versions.table` writes this page.
+`pyproject.toml`. From the folder above the clone, `python -m pockengine.tests.versions.run`
+measures rows, and `python -m pockengine.tests.versions.table` writes this page.
 
 | framework | release | with | tests | date | result |
 |---|---|---|---|---|---|
