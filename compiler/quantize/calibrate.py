@@ -84,6 +84,8 @@ def refusal(graph: Graph, layer: Node, users: Mapping[Value, Sequence[Node]]) ->
         return f"{param.name} is no weight but a {param.kind.value}"
     if layer.attrs.get("transpose_a"):
         return "its activation is read transposed"
+    if layer.op == "matmul" and len(param.value.shape) != 2:
+        return f"{param.name} has a matrix for each batch"
     others = [reader for reader in users[param.value] if lookup(reader.op).layer is None]
     if others:
         return f"{param.name} is read by {others[0].op} too"

@@ -187,6 +187,17 @@ def test_error_names_f32_layers_and_the_reason() -> None:
         quantized(g.graph, [{"x": np.ones((4, 4), np.float32)}])
 
 
+def test_layers_with_a_matrix_for_each_batch_stay_f32() -> None:
+    g = Builder(Graph("experts"))
+    y = g.matmul(g.input("x", f32(3, 2, 4)), g.param("experts", np.ones((3, 4, 5), np.float32)))
+    y = g.reduce_sum(y, axes=(0,))
+    g.output("y", g.matmul(y, g.param("head", np.ones((5, 2), np.float32))))
+    graph, _ = quantized(g.graph, [{"x": np.ones((3, 2, 4), np.float32)}])
+    lines = {line.numbers: line for line in arithmetic(graph) if line.op == "matmul"}
+    assert lines["int8"].why == ""
+    assert "is not held as int8" in lines["f32"].why
+
+
 def test_report_lists_int8_layers_and_reasons_for_f32() -> None:
     g = Builder(Graph("net"))
     x = g.input("x", f32(2, 80000))
