@@ -7,6 +7,7 @@ instructions on one core of the board.
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 
+import click
 from rich.box import SIMPLE
 from rich.table import Table
 
@@ -114,6 +115,7 @@ def print_modelled(title: str, step: ModelledStep, device: str, top: int, only: 
         table.add_column(heading, justify="right")
     table.add_column("first", no_wrap=True)
     shown = [each for each in step.kernels if only in f"{each.symbol} {describe(each.nodes[0])}"]
+    check_shown(shown, only)
     for each in shown[: top or None]:
         name, layer = short_symbol(each.symbol), each.nodes[0].scope or ""
         table.add_row(name, *_cells(each, step.milliseconds), layer)
@@ -125,6 +127,14 @@ def print_modelled(title: str, step: ModelledStep, device: str, top: int, only: 
         f"{what_it_means(device)}",
         soft_wrap=True,
     )
+
+
+def check_shown(shown: Sequence[object], only: str) -> None:
+    """Raise UsageError if no kernel is left to show."""
+    if not shown:
+        raise click.UsageError(
+            f"no kernel's symbol, shapes or layer contains {only!r}; leave --only out to see all"
+        )
 
 
 def short_symbol(symbol: str) -> str:

@@ -30,7 +30,13 @@ from pockengine.cli.options import (
     model_argument,
     records_option,
 )
-from pockengine.cli.profile_board import WIDTH, model_kernels, print_modelled, short_symbol
+from pockengine.cli.profile_board import (
+    WIDTH,
+    check_shown,
+    model_kernels,
+    print_modelled,
+    short_symbol,
+)
 from pockengine.cli.steps import Steps
 from pockengine.compiler.compile import compile_program
 from pockengine.devices import Device, find_device
@@ -115,6 +121,7 @@ def profile(
     with watching() as load, Steps() as tell:
         times = profile_step(program, timed, inputs, threads=workers, steps=steps, progress=tell)
     shown = [call for call in times if only in f"{call.symbol} {call.what}"]
+    check_shown(shown, only)
     rows = _rows(shown, peaks, _alone(shown, timed, workers) if alone else {})
     place = f"{peaks.threads} threads" if peaks.threads else f"{chosen.gpu.model} by {backend}"
     title = f"{model.name}, batch {batch_of(graph)}, {scheme}, {place}"

@@ -27,6 +27,9 @@ def test_profile_prints_kernels_and_writes_records(tmp_path: Path) -> None:
     assert len(kernels) > 5
     assert all(record.n == 3 and record.note for record in kernels)
     assert f"in {len(kernels)} calls" in result.output
+    refused = CliRunner().invoke(cli, [*arguments, "--only", "nothing"])
+    assert refused.exit_code == 2
+    assert "contains 'nothing'; leave --only out" in " ".join(refused.output.split())
 
 
 def test_other_machines_are_refused() -> None:

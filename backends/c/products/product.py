@@ -200,13 +200,12 @@ def choose_product(
     With `bf16` the operands of large products are rounded to bf16; sums are f32. The cycles are the
     plan's, 0 without a plan.
     """
-    few = product.m <= FEW_ROWS
-    dense = product.a_step == 1 and product.batch == 1
-    if product.along_sum and isinstance(product.stored, Blocks) and dense and few:
+    few = product.m <= FEW_ROWS and product.a_step == 1
+    if isinstance(product.stored, Blocks) and product.along_sum and product.batch == 1 and few:
         blocks = BlocksSpec(product, product.stored.bits, machine_of(device).lanes)
         return Choice(blocks.form, scratch_bytes=blocks.scratch_bytes, spec=blocks)
     dots = product.b_transposed and not isinstance(product.stored, Blocks)
-    if dots and product.a_step == 1 and few:
+    if dots and few:
         return Choice("dot", spec=DotSpec(product, dot_tile(product.m, machine_of(device))))
     if not options.bf16 and _pays_to_stream(product, device):
         stream = StreamSpec(product, machine_of(device).lanes)
