@@ -86,7 +86,7 @@ class Checkpoints:
         if steps:
             raise RuntimeFailure(
                 f"{self.folder} holds checkpoints of a training, the newest of step {steps[0]}; "
-                "resume=True continues it, another folder starts a new one"
+                "resume=True (--resume) continues it, another folder starts a new one"
             )
 
     def history(self, last: int) -> History:
