@@ -1,5 +1,6 @@
 """Frozen weights in fewer bits: generated C compared with PyTorch on the same values in f32."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -135,6 +136,71 @@ def test_adapters_are_merged_into_the_decoded_weights(dora: bool) -> None:
         expected = net(torch.from_numpy(batches()[0]["ids"])).detach().numpy()
     assert (merged["up.weight"] - before).abs().max() > 0.1
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
+def _square(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([x] * 13)[:64]
+
+
+FORMS: dict[str, tuple[tuple[int, ...], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {
+    "few rows": ((64, 96), lambda x, w: x @ w),
+    "few rows, transposed": ((96, 64), lambda x, w: x @ w.T),
+    "many rows": ((64, 96), lambda x, w: _square(x) @ w),
+    "many rows, transposed": ((96, 64), lambda x, w: _square(x) @ w.T),
+    "one row": ((64, 96), lambda x, w: x.sum(0) @ w),
+    "columns as rows": ((64, 96), lambda x, w: _square(x)[:, :5].T @ w),
+    "columns as rows, transposed": ((96, 64), lambda x, w: _square(x)[:, :5].T @ w.T),
+    "many columns as rows": ((64, 96), lambda x, w: _square(x).T @ w),
+    "batches": ((64, 96), lambda x, w: torch.stack([x, 2 * x]) @ w),
+    "batches of columns": ((64, 96), lambda x, w: torch.stack([_square(x)[:, :5]] * 2).mT @ w),
+    "experts": ((3, 64, 96), lambda x, w: torch.stack([x, 2 * x, 3 * x]) @ w),
+    "experts, transposed": ((3, 96, 64), lambda x, w: x @ w.mT),
+    "experts of columns": ((3, 64, 96), lambda x, w: torch.stack([_square(x)[:, :5]] * 3).mT @ w),
+    "read twice": ((64, 64), lambda x, w: torch.tanh(x @ w) @ w.T),
+}
+
+
+class Products(nn.Module):
+    """The mean square of each form of a product, of five rows that a layer computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.up = nn.Linear(64, 64)
+        shapes = [shape for shape, _ in FORMS.values()]
+        self.weights = nn.ParameterList(
+            nn.Parameter(torch.randn(*shape) / 5, requires_grad=False) for shape in shapes
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.up(x))
+        forms = (form for _, form in FORMS.values())
+        pairs = zip(self.weights, forms, strict=True)
+        return torch.stack([form(x, weight).square().mean() for weight, form in pairs])
+
+
+@pytest.mark.parametrize("storage", ["int8", "int4"])
+def test_products_of_every_form_equal_pytorch(storage: str) -> None:
+    rows = torch.randn(5, 64, generator=torch.Generator().manual_seed(2))
+    net = Products()
+    store = pockengine.Storage(storage)
+    compiled = pockengine.compile(
+        net, (rows,), loss=lambda y: y.sum(), optimizer="sgd", storage=store
+    )
+    kinds = [compiled.artifact.params[f"weights.{n}"].type.dtype for n in range(len(FORMS))]
+    assert {kind.value for kind in kinds} == {STORAGES[storage]}
+    with compiled.session() as session:
+        net.load_state_dict(compiled.state_dict(session))
+        expected = net(rows)
+        expected.sum().backward()
+        outputs = session.train_step({"x": rows.numpy()}, RATE)
+        found = next(array for name, array in outputs.items() if name != "loss")
+        moved = net.up.weight - RATE * net.up.weight.grad
+        for form, one, other in zip(FORMS, found, expected.tolist(), strict=True):
+            assert one == pytest.approx(other, rel=2e-5), form
+        torch.testing.assert_close(
+            compiled.state_dict(session)["up.weight"], moved.detach(), rtol=1e-4, atol=1e-6
+        )
 
 
 class Tied(nn.Module):
