@@ -109,7 +109,13 @@ def loss_inputs(module: nn.Module, loss: Loss) -> list[str]:
     Raises ImportModelError when there is none, or when forward has one of the same name.
     """
     function = loss.forward if isinstance(loss, nn.Module) else loss
-    parameters = list(inspect.signature(function).parameters.values())
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except ValueError as error:  # of a function in C
+        raise ImportModelError(
+            f"the parameters of the loss {function!r} are unknown; give a Python function that "
+            "calls it: lambda outputs, target: ..."
+        ) from error
     plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if not parameters or any(parameter.kind not in plain for parameter in parameters[:1]):
         raise ImportModelError("the loss must take the model's outputs: loss(outputs, target)")

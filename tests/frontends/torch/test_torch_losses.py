@@ -213,6 +213,7 @@ def test_wrong_losses_are_reported() -> None:
     assert "give examples of them" in rejection(F.cross_entropy, x)
     assert "rename the loss's" in rejection(lambda outputs, x: outputs.mean(), x, y)
     assert "must take the model's outputs" in rejection(lambda: x, x)
+    assert "give a Python function that calls it" in rejection(torch.sum, x)
     assert "one scalar" in rejection(lambda y, target: (y, target), x, y)
     assert "must be one float32 number, not f32[6, 4]" in rejection(lambda y, target: y - y, x, y)
 
