@@ -95,8 +95,10 @@ def list_classes(folder: Path) -> tuple[str, ...]:
     if not classes:
         raise RuntimeFailure(f"{folder} has no folders; give one with a folder for each class")
     for name in classes:
-        if not name.isprintable():  # also bytes that are no text
-            raise RuntimeFailure(f"{folder} has a class named {name!r}; give it a name of one line")
+        if [name] != name.encode(errors="replace").decode().splitlines():
+            raise RuntimeFailure(
+                f"{folder} has a class named {name!r}; give it a name of one line in UTF-8"
+            )
     return classes
 
 
