@@ -90,7 +90,7 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         "search": Row(
             "cli.search:search_command",
             "Find the scheme of MODEL with the largest gain within a budget.",
-            "search net:digits_net --contributions gains.jsonl --memory 36KB --out scheme.toml",
+            "search net:net --contributions g.jsonl --memory 9KB --out s.toml",
             ("search",),
         ),
     },
