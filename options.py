@@ -70,3 +70,7 @@ class CompileOptions(Training, BackendOptions):
             if value is not None or name not in ("optimizer", "clip")
         }
         return with_keywords("compile", self, values, CompileKeywords)
+
+
+# A name or a framework's optimizer is converted later; until then the field may hold them.
+CompileOptions.__init__.__annotations__["optimizer"] = Any

@@ -41,6 +41,13 @@ def test_keywords_override_options() -> None:
     assert CompileOptions().optimizer == Sgd()
 
 
+def test_optimizers_have_names_after_options_are_made() -> None:
+    options = pockengine.CompileOptions(optimizer="adam")
+    assert str(options.replaced(optimizer="sgd").optimizer) == "sgd"
+    compiled = pockengine.compile(squares(), (), options=options)
+    assert len(compiled.artifact.params) > 1  # moments beside the weight
+
+
 def test_options_and_keywords_compile_equally() -> None:
     options = pockengine.CompileOptions(optimizer=Adam(), scheme="full")
     by_options = pockengine.compile(squares(), (), options=options)
