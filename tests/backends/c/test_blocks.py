@@ -87,17 +87,20 @@ def product_case(product: Product, way: tuple[int, bool, bool]) -> tuple[Node, B
     return with_epilogue(g.matmul(a, weight, transpose_b=transposed).node, epilogue), blocks
 
 
+def coded_case(node: Node, blocks: Blocks, isa: str, seed: int) -> Case:
+    """Draw a product's operands: numbers, and the codes and scales of others."""
+    rng = np.random.default_rng(seed)
+    operands = [draw_array(rng, value) for value in node.operands]
+    shape = blocks.shape(operands[1].shape)
+    operands[1:3] = blocks.encode(rng.standard_normal(shape).astype(np.float32))
+    return Case(node, CBackend(device_of(isa)).kernel(node), tuple(operands))
+
+
 @pytest.mark.parametrize("isa", ["sse2", "avx2", "avx512", "neon"])
 def test_products_with_codes_agree_with_the_oracle(isa: str, tmp_path: Path) -> None:
-    """Operands are drawn as numbers, and the codes and scales of others."""
     cases = []
     for seed, (product, way) in enumerate(zip(PRODUCTS * 4, itertools.cycle(WAYS), strict=False)):
-        node, blocks = product_case(product, way)
-        rng = np.random.default_rng(seed)
-        operands = [draw_array(rng, value) for value in node.operands]
-        shape = blocks.shape(operands[1].shape)
-        operands[1:3] = blocks.encode(rng.standard_normal(shape).astype(np.float32))
-        cases.append(Case(node, CBackend(device_of(isa)).kernel(node), tuple(operands)))
+        cases.append(coded_case(*product_case(product, way), isa, seed))
     (check_on_arm if isa == "neon" else check)(cases, tmp_path)
 
 
@@ -115,12 +118,7 @@ def test_products_of_transposed_rows_agree_with_the_oracle(isa: str, tmp_path: P
         stored = [g.input(name, type_) for name, type_ in zip("cs", types, strict=True)]
         weight = g.decode_blocks(*stored, bits=bits, axis=blocks.axis)
         product = g.matmul(a, weight, transpose_a=True, transpose_b=transposed)
-        node = with_epilogue(product.node, "bare")
-        rng = np.random.default_rng(seed)
-        operands = [draw_array(rng, value) for value in node.operands]
-        shape = blocks.shape(operands[1].shape)
-        operands[1:3] = blocks.encode(rng.standard_normal(shape).astype(np.float32))
-        cases.append(Case(node, CBackend(device_of(isa)).kernel(node), tuple(operands)))
+        cases.append(coded_case(with_epilogue(product.node, "bare"), blocks, isa, seed))
     (check_on_arm if isa == "neon" else check)(cases, tmp_path)
 
 
