@@ -75,14 +75,14 @@ static bool change_adapter(pe_chat *chat, char *line) {
 static pe_status answer_lines(pe_chat *chat, pe_generation *how) {
     char *line = NULL;
     size_t room = 0;
-    ssize_t read;
+    ssize_t length;
     pe_status status = PE_OK;
-    while (status == PE_OK && (read = getline(&line, &room, stdin)) >= 0) {
+    while (status == PE_OK && (length = getline(&line, &room, stdin)) >= 0) {
         printer p = {chat->tokenizer, false};
         how->context = &p;
         int64_t made;
         const int64_t begin = now_ns();
-        size_t bytes = (size_t)read;
+        size_t bytes = (size_t)length;
         bytes -= bytes && line[bytes - 1] == '\n';
         bytes -= bytes && line[bytes - 1] == '\r';
         line[bytes] = '\0';
