@@ -7,6 +7,7 @@ import click
 
 from pockengine.cli.lazy import LazyGroup
 from pockengine.errors import InternalError, PockEngineError
+from pockengine.signals import end_on_sigterm
 
 
 @click.group(cls=LazyGroup)
@@ -20,6 +21,7 @@ def main() -> None:
 
     An internal error prints the traceback first.
     """
+    end_on_sigterm()
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))  # Bazel changes it
     try:
         cli()

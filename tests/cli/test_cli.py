@@ -1,5 +1,6 @@
 """The command line: its output, its files, its errors."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -157,6 +158,28 @@ def test_the_module_runs_as_a_program() -> None:
     )
     assert ran.returncode == 1
     assert ran.stderr.startswith("pockengine: ")
+
+
+def test_sigterm_ends_a_command_without_leaving_its_folder() -> None:
+    waits = """
+import signal, tempfile
+from pockengine.cli import main
+def cli():
+    with tempfile.TemporaryDirectory() as folder:
+        print(folder, flush=True)
+        signal.pause()
+main.cli = cli
+main.main()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", waits], stdout=subprocess.PIPE, text=True
+    ) as command:
+        assert command.stdout is not None
+        folder = Path(command.stdout.readline().strip())
+        assert folder.is_dir()
+        command.send_signal(signal.SIGTERM)
+        assert command.wait() == 128 + signal.SIGTERM
+    assert not folder.exists()
 
 
 def test_paths_are_relative_to_the_users_folder(
