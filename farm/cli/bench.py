@@ -28,10 +28,11 @@ from pockengine.farm.bench.schemes import (
     listed_model,
 )
 from pockengine.farm.boards.board import Board, Local, board_for, load_boards
-from pockengine.farm.cli.base import from_user
+from pockengine.farm.cli.base import from_user, plain_errors
 from pockengine.farm.cli.bench_options import check_options
 from pockengine.farm.references.engines import STORAGES
 from pockengine.farm.references.guest import FRAMEWORKS
+from pockengine.signals import end_on_sigterm
 
 HOST = "host"
 EPILOG = "\n\n".join(
@@ -107,27 +108,25 @@ EPILOG = "\n\n".join(
 @click.option("--baseline", help="Compare with the stored records of this revision: main.")
 @click.option("--out", type=click.Path(path_type=Path), help="With --baseline: JUnit, Markdown.")
 @click.option("--list", "only_list", is_flag=True, help="List the boards, and exit.")
+@plain_errors
 def main(only_list: bool, database: str | None, json_file: Path | None, **options: Any) -> None:
     """Fine-tune a model on a board with several schemes; compare with PyTorch and TensorFlow."""
     parameters = {**options, "database": database, "json_file": json_file}
-    try:
-        if options["report"] is not None:
-            need("bench --report", "report")
-        boards = load_boards()
-        if only_list:
-            _list(boards)
-            return
-        options["schemes"] = tuple(map(_scheme, options["schemes"]))
-        everywhere = options["device"] == "all"
-        chosen = boards if everywhere else [board_for(options["device"], boards)]
-        check_options(_named(parameters), options["suite"], chosen)
-        _check(options)
-        if everywhere:
-            status = _on_all(boards, lambda board: _on(board, options, json_file, database))
-        else:
-            status = _on(chosen[0], options, json_file, database)
-    except PockEngineError as error:
-        raise click.ClickException(str(error)) from error
+    if options["report"] is not None:
+        need("bench --report", "report")
+    boards = load_boards()
+    if only_list:
+        _list(boards)
+        return
+    options["schemes"] = tuple(map(_scheme, options["schemes"]))
+    everywhere = options["device"] == "all"
+    chosen = boards if everywhere else [board_for(options["device"], boards)]
+    check_options(_named(parameters), options["suite"], chosen)
+    _check(options)
+    if everywhere:
+        status = _on_all(boards, lambda board: _on(board, options, json_file, database))
+    else:
+        status = _on(chosen[0], options, json_file, database)
     sys.exit(status)
 
 
@@ -195,4 +194,5 @@ def _list(boards: list[Board]) -> None:
 
 
 if __name__ == "__main__":
+    end_on_sigterm()
     main()

@@ -284,3 +284,12 @@ def test_schemes_that_no_reference_can_train_are_an_error(case: Case, tmp_path: 
     scheme.write_text('[params]\n"features.2.conv.0.0.weight" = { lora = 2, alpha = 4 }')
     with pytest.raises(FarmError, match="trains 1 adapters, which the bench's references do not"):
         case.for_scheme(str(scheme))
+
+
+@pytest.mark.usefixtures("no_peers")
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    status, output = bench(tmp_path, "--scheme=full", "--json=/dev/full")
+
+    assert status == 1
+    assert "No space left on device" in output
+    assert "Traceback" not in output
