@@ -1,10 +1,9 @@
-"""Checks of numbers of selected rows: `if x[mask].numel() != y.numel(): raise`.
+"""Checks of numbers of data: `if x[mask].numel() != y.numel(): raise`, `assert x.max().item() < 9`.
 
 If the other outcome only raises an error, the examples pass the check, and data must as well.
 """
 
 import copy
-import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,28 +18,37 @@ from pockengine.frontends.torch.emptied import SIZES
 from pockengine.frontends.torch.replaced import replaced
 
 
-class _Size(int):
-    """A size that records comparisons on a line, and inverts selected ones."""
+class _Number:
+    """A number that records comparisons on a line, and inverts selected ones."""
 
     watch: "_ComparisonRecorder"
 
 
-def _comparing(name: str) -> Callable[[_Size, Any], Any]:
-    def compare(size: _Size, other: Any) -> Any:
-        plain = int(other) if isinstance(other, _Size) else other
-        answer = getattr(operator, name)(int(size), plain)
-        return size.watch.seen(answer, line_of(sys._getframe(1)))
+class _Size(_Number, int):
+    """An integer, such as a size."""
+
+
+class _Float(_Number, float):
+    """A floating-point number."""
+
+
+def _comparing(kind: type, name: str) -> Callable[[Any, Any], Any]:
+    plain = getattr(kind, f"__{name}__")
+
+    def compare(number: Any, other: Any) -> Any:
+        return number.watch.seen(plain(number, other), line_of(sys._getframe(1)))
 
     return compare
 
 
-for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    setattr(_Size, f"__{_name}__", _comparing(_name))
-_Size.__hash__ = int.__hash__  # type: ignore[method-assign]
+for _followed, _plain in ((_Size, int), (_Float, float)):
+    for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        setattr(_followed, f"__{_name}__", _comparing(_plain, _name))
+    _followed.__hash__ = _plain.__hash__  # type: ignore[method-assign]
 
 
 class _ComparisonRecorder(TorchFunctionMode):
-    """Records the comparisons of sizes on one line."""
+    """Records the comparisons of sizes and elements on one line."""
 
     def __init__(self, line: Line, *, turned: bool) -> None:
         super().__init__()
@@ -51,9 +59,9 @@ class _ComparisonRecorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Call the function; its sizes are followed."""
+        """Call the function; its numbers are followed."""
         result = func(*args, **(kwargs or {}))
-        if func not in SIZES:
+        if func not in SIZES and func is not torch.Tensor.item:
             return result
         if isinstance(result, torch.Size):
             return torch.Size(self._followed(size) for size in result)
@@ -66,14 +74,17 @@ class _ComparisonRecorder(TorchFunctionMode):
         self.answers.add(answer)
         return answer is not self._turned
 
-    def _followed(self, size: int) -> _Size:
-        followed = _Size(size)
+    def _followed(self, number: Any) -> Any:
+        kind = {int: _Size, float: _Float}.get(type(number))
+        if kind is None:
+            return number
+        followed = kind(number)
         followed.watch = self
         return followed
 
 
 def answer_of_check(module: torch.nn.Module, args: Any, kwargs: Any, line: Line) -> bool | None:
-    """Return how sizes compare on a line that only checks them; None if it is not a check."""
+    """Return how numbers compare on a line that only checks them; None if it is not a check."""
     natural, turned = (_ComparisonRecorder(line, turned=turned) for turned in (False, True))
     copied = copied_module(module)
     for watch in (natural, turned):
@@ -89,7 +100,7 @@ def answer_of_check(module: torch.nn.Module, args: Any, kwargs: Any, line: Line)
 
 @contextmanager
 def checks_passed(answers: Mapping[Line, bool]) -> Iterator[None]:
-    """Answer checks of sizes by data on these lines while a module is traced."""
+    """Answer checks of numbers by data on these lines while a module is traced."""
     original = torch.SymBool.__bool__
 
     def decide(condition: torch.SymBool) -> bool:

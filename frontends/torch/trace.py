@@ -71,11 +71,13 @@ def trace(
     return program
 
 
-class _AsksForRows(ImportModelError):
-    """The module decides by how many rows are selected."""
+class _AsksForNumber(ImportModelError):
+    """The module decides by a number of the data."""
 
     line: Line | None = None
-    """Where it compares a size."""
+    """Where it compares the number."""
+    counted = True
+    """Whether the number is of selected rows."""
 
 
 @dataclass
@@ -99,14 +101,14 @@ def _traced(
             return _export(module, args, kwargs, known)
         except Unanswered:
             known.answers = _answers(module, args, kwargs)
-        except _AsksForRows as error:
+        except _AsksForNumber as error:
             line = error.line
             if line is not None and line not in known.checks:
                 answer = answer_of_check(module, args, kwargs, line)
                 if answer is not None:
                     known.checks[line] = answer
                     continue
-            if known.guards:
+            if known.guards or not error.counted:
                 raise
             known.guards = guards_of_nothing(module, args, kwargs)
             if not known.guards:
@@ -136,7 +138,7 @@ def _export(
     except (Unanswered, ImportModelError):
         raise
     except Undecided as error:
-        kind = _AsksForRows if guards.queried else ImportModelError
+        kind = _AsksForNumber if guards.queried else ImportModelError
         words = _conversion if isinstance(error, NumberOfData) else _branches
         raise kind(f"{type(module).__name__} {words(str(error))}") from error
     except Exception as error:  # torch.export raises whatever the module's own code raises
@@ -192,11 +194,11 @@ def _explained(
 
     `counted` means that the module converted a mask's count to a Python number.
     """
-    if "data-dependent" in str(error) and (counted or ROWS in str(error)):
+    if "data-dependent" in str(error):
         where = _user_place(error) or _first_line(error)
         words = _rows(where) if ROWS in str(error) else _branches(where)
-        asks = _AsksForRows(f"{type(module).__name__} {words}")
-        asks.line = _user_line(error)
+        asks = _AsksForNumber(f"{type(module).__name__} {words}")
+        asks.line, asks.counted = _user_line(error), counted or ROWS in str(error)
         return asks
     known = _known_words(error, type(module).__name__)
     if known is not None:
@@ -231,7 +233,7 @@ def _known_words(error: Exception, name: str) -> str | None:
     line = _user_place(error)
     place = f" ({line})" if line else ""
     text = f"{type(error).__name__}: {error}"
-    if "data-dependent" in text or "DataDependent" in text:
+    if "DataDependent" in text:
         return f"{name} {_branches(_user_place(error) or _first_line(error))}"
     if text.partition(": ")[2].startswith(("Pending unbacked", "only integers, slices")):
         return f"{name} {_places(place)}"

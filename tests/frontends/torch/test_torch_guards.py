@@ -251,3 +251,29 @@ def test_a_check_of_the_number_of_selected_rows_is_dropped() -> None:
     compile(Images(checked=True), inputs, check=True)
     with pytest.raises(ImportModelError, match="decides by how many rows are selected"):
         from_torch(Images(checked=False), inputs)
+
+
+def asserts(m: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    assert (y != 0).sum().max().item() <= 7
+    return x.square().sum()
+
+
+def raises(m: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    if y.float().mean().item() > 1.5:
+        raise ValueError("classes are too high")
+    return x.square().sum()
+
+
+def branches(m: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x.square().sum() if y.max().item() > 1 else x.sum()
+
+
+def test_a_check_of_an_element_is_dropped() -> None:
+    inputs = (torch.randn(7, 6), torch.tensor([0, 1, 2, 0, 1, 2, 0]))
+
+    for check in (asserts, raises):
+        compile(Guarded(check), inputs, check=True)
+    with pytest.raises(ImportModelError, match="decides by the values in a tensor"):
+        from_torch(Guarded(branches), inputs)
+    with pytest.raises(ImportModelError, match="values in a tensor|does not run"):
+        from_torch(Guarded(raises), (inputs[0], inputs[1] + 2))  # the examples fail the check
