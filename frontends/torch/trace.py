@@ -47,6 +47,7 @@ from pockengine.frontends.torch.selected import SameSizes, select_all
 from pockengine.frontends.torch.size_checks import answer_of_check, checks_passed
 from pockengine.frontends.torch.stacks import short_stacks
 from pockengine.frontends.torch.stand_ins import stand_ins
+from pockengine.frontends.torch.strides import follow_memory
 from pockengine.frontends.torch.transforms import transforms
 from pockengine.frontends.torch.unfilled import standing_in
 
@@ -68,6 +69,7 @@ def trace(
     pick_marked(program)
     drop_dead(program)
     select_all(program)
+    follow_memory(program)
     return program
 
 

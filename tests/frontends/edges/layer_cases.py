@@ -56,6 +56,7 @@ PICTURES: dict[str, Unary] = {
     "flatten": lambda x: x.flatten(1),
     "unfold": lambda x: x.unfold(3, 3, 2),
     "as_strided": lambda x: x.as_strided((3, 4), (5, 2), 3),
+    "as_strided of another order": lambda x: x.mT.as_strided((3, 4), (5, 2), 3).square(),
     "im2col": lambda x: f.unfold(x, 2, stride=2),
     "pixel_shuffle": lambda x: f.pixel_shuffle(x, 2),
     "channel_shuffle": lambda x: f.channel_shuffle(x, 2),

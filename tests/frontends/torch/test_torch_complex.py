@@ -116,7 +116,7 @@ def test_a_net_on_spectra_trains_in_c_as_in_pytorch() -> None:
         (lambda x: parts(pair(x).mul_(2)), ["aten.mul_.Tensor", "in place"]),
         (lambda x: parts(torch.asin(pair(x))), ["asin.default", "no rule"]),
         (lambda x: fft.rfft(x.repeat(1, 1, 300)).abs(), ["2400 points", "2048", "stft"]),
-        (lambda x: x.mT.as_strided((3, 4), (1, 1)), ["as_strided", ".contiguous()"]),
+        (lambda x: x[..., 1:].as_strided((3, 4), (1, 1)), ["as_strided", ".contiguous()"]),
     ],
 )
 def test_unsupported_operators_are_reported(
