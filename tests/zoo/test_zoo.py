@@ -11,6 +11,7 @@ SOME = [
     "bert",
     "deberta-v2",
     "llama",
+    "longformer-fills-in",
     "policy",
     "routed",
     "swin-drop-path",
@@ -18,6 +19,7 @@ SOME = [
     "vae-distributions",
     "vit",
     "weight-norm-by-hooks",
+    "xlm",
 ]
 
 

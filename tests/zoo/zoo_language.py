@@ -230,6 +230,8 @@ LANGUAGE: dict[str, Callable[[], Case]] = {
     "modernbert": classifier("ModernBert"),
     "funnel": classifier("Funnel", d_model=32, n_head=4, d_head=8, d_inner=48, block_sizes=[1, 1]),
     "xlnet": classifier("XLNet", d_model=32, n_layer=2, n_head=4, d_inner=48),
+    "xlm": classifier("XLM", emb_dim=32, n_layers=2, n_heads=4, summary_first_dropout=0.0),
+    "longformer-fills-in": masked_language("Longformer", attention_window=4),
     "fnet": classifier("FNet"),
     "nystromformer": nystromformer,
     "t5": translator("T5", **T5),
