@@ -42,6 +42,8 @@ class ChatForm(IntFlag):
     STRIPS_SYSTEM = 32
     MIXES = 64
     THINKS = 128
+    FORGETS = 256
+    FORGETS_LINES = 512
 
 
 NO_FORM = ChatForm(0)

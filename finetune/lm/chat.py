@@ -18,6 +18,7 @@ from pockengine.models.tokenizer_table import NONE, Chat, ChatForm
 _SYSTEM, _QUESTION, _ANSWER = "SYSTEMTEXT", "QUESTIONONE", "ANSWERONE"
 _NEXT_QUESTION, _NEXT_ANSWER = "QUESTIONTWO", "ANSWERTWO"
 _THOUGHT = "THOUGHT</think>" + _ANSWER
+_THOUGHT_IN_LINES = "THOUGHT</think>\n\n" + _ANSWER
 _GENERATION = "generation_config.json"
 _UNREADABLE = (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)
 
@@ -42,7 +43,21 @@ def chat_of(tokenizer: Any, folder: Path) -> Chat:
             "needs one of literal pieces: simplify it, or leave it out to complete texts"
         )
     chat = replace(chat, ask=ask, answer=answer, ask_again=again)
-    return _with_form(tokenizer, _with_learned(tokenizer, chat))
+    chat = _with_form(tokenizer, _with_learned(tokenizer, chat))
+    return replace(chat, form=chat.form | _forgetting(tokenizer, two))
+
+
+def _forgetting(tokenizer: Any, expected: str) -> ChatForm:
+    """Return what an answer loses in a chat, the `expected` text, once a question follows."""
+    lines = ChatForm.FORGETS | ChatForm.FORGETS_LINES
+    for answer, form in ((_THOUGHT_IN_LINES, lines), (_THOUGHT, ChatForm.FORGETS)):
+        try:
+            turn = _messages(_QUESTION, answer, _NEXT_QUESTION)
+            if render_question(tokenizer, Example(0, turn)).text == expected:
+                return form
+        except FinetuneError:  # the template refuses thoughts
+            break
+    return ChatForm(0)
 
 
 def _messages(*contents: str, system: str | None = None) -> list[dict[str, str]]:

@@ -13,12 +13,13 @@ import pytest
 import torch
 import transformers
 from click.testing import CliRunner
+from tokenizers import Tokenizer
 
 from pockengine.cli.compile_lm import compile_lm
 from pockengine.cli.finetune_lm import finetune_lm
 from pockengine.errors import FinetuneError
 from pockengine.finetune.lm.chat import chat_of
-from pockengine.models.tokenizer_table import tokenizer_table
+from pockengine.models.tokenizer_table import ChatForm, tokenizer_table
 from pockengine.tests.finetune.lm.decoders import MARKS, TEMPLATE, WORDS, llama, save, tokenizer
 
 QUESTIONS = ("What does a cow say?", "And a dog, zuletzt — ein Hund? 🐕")
@@ -91,6 +92,35 @@ def test_chat_matches_transformers(compiled: tuple[Path, Path, str]) -> None:
     again = chatted(compiled, "a\n", "--temperature=1", "--top-p=0.9", "--seed=3")
     other = chatted(compiled, "a\n", "--temperature=1", "--top-p=0.9", "--seed=4")
     assert drawn.stdout == again.stdout != other.stdout
+
+
+def test_an_earlier_answer_loses_its_thoughts(
+    compiled: tuple[Path, Path, str], tmp_path: Path
+) -> None:
+    """A letter of the first answer becomes the end of a thought, and a line break."""
+    folder = shutil.copytree(compiled[0], tmp_path / "thinks")
+    letter = answers_of(folder)[0][3]
+    forgetful = "m['content'].split('</think>')[-1].lstrip('\n')"
+    words = tokenizer(TEMPLATE.replace("m['content']", forgetful))
+    changed = words.backend_tokenizer.to_str().replace(f'"{letter}":', '"</think>Ċ":')
+    words = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(changed),
+        eos_token="</s>",
+        chat_template=words.chat_template,
+    )
+    words.save_pretrained(folder)
+    chat = chat_of(words, folder)
+    (compiled[1] / "thinks.bin").write_bytes(tokenizer_table(words.backend_tokenizer, chat))
+
+    done = chatted(compiled, "\n".join(QUESTIONS), f"--limit={LIMIT}", "--tokenizer=thinks.bin")
+
+    assert "</think>" in done.stdout.decode()
+    assert done.stdout.decode() == "".join(f"{answer}\n" for answer in answers_of(folder))
+    assert ChatForm.FORGETS | ChatForm.FORGETS_LINES in chat.form
+    kept = tokenizer(TEMPLATE.replace("m['content']", "m['content'].split('</think>')[-1]"))
+    assert ChatForm.FORGETS in chat_of(kept, folder).form
+    assert ChatForm.FORGETS_LINES not in chat_of(kept, folder).form
+    assert ChatForm.FORGETS not in chat_of(tokenizer(), folder).form
 
 
 def test_template_may_strip_questions(compiled: tuple[Path, Path, str]) -> None:

@@ -48,8 +48,26 @@ static bool append_piece(pe_chat *chat, pe_tk_section section) {
     return append(chat, text, pe_tk_count(chat->tokenizer, section));
 }
 
+/* Removes the thoughts of the last answer, as the template does before the next question. */
+static void forget_thoughts(pe_chat *chat, size_t answer) {
+    static const char end[] = "</think>";
+    const size_t length = sizeof end - 1;
+    const unsigned form = pe_tk_head_of(chat->tokenizer)->chat;
+    size_t kept = answer;
+    for (size_t at = answer; form & PE_TK_FORGETS && at + length <= chat->text_bytes; at++) {
+        kept = memcmp(chat->text + at, end, length) == 0 ? at + length : kept;
+    }
+    while (form & PE_TK_FORGETS_LINES && kept > answer && kept < chat->text_bytes &&
+           chat->text[kept] == '\n') {
+        kept++;
+    }
+    memmove(chat->text + answer, chat->text + kept, chat->text_bytes - kept);
+    chat->text_bytes -= kept - answer;
+}
+
 /* Appends an answer's text, which the next question follows. */
 static bool append_answer(pe_chat *chat, const int64_t *tokens, int64_t count) {
+    const size_t answer = chat->text_bytes;
     bool first = false;
     for (int64_t i = 0; i < count; i++) {
         if (pe_tokenizer_longest(chat->tokenizer) > chat->text_room - chat->text_bytes) {
@@ -58,6 +76,7 @@ static bool append_answer(pe_chat *chat, const int64_t *tokens, int64_t count) {
         char *end = chat->text + chat->text_bytes;
         chat->text_bytes += pe_token_text(chat->tokenizer, tokens[i], &first, end);
     }
+    forget_thoughts(chat, answer);
     return true;
 }
 

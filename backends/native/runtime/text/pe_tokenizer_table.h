@@ -28,14 +28,16 @@ enum {
 
 /* Flags of a chat template. */
 enum {
-    PE_TK_LEARNS = 1,         /* usable for training */
-    PE_TK_TURNS = 2,          /* ... also on chats with several answers */
-    PE_TK_HAS_SYSTEM = 4,     /* a system message may come first */
-    PE_TK_STRIPS_USER = 8,    /* questions are stripped of surrounding spaces */
-    PE_TK_STRIPS_ANSWER = 16, /* likewise answers */
-    PE_TK_STRIPS_SYSTEM = 32, /* likewise system messages */
-    PE_TK_MIXES = 64,         /* the model mixes the texts of a row: each has its own */
-    PE_TK_THINKS = 128,       /* answers with </think> are written otherwise */
+    PE_TK_LEARNS = 1,          /* usable for training */
+    PE_TK_TURNS = 2,           /* ... also on chats with several answers */
+    PE_TK_HAS_SYSTEM = 4,      /* a system message may come first */
+    PE_TK_STRIPS_USER = 8,     /* questions are stripped of surrounding spaces */
+    PE_TK_STRIPS_ANSWER = 16,  /* likewise answers */
+    PE_TK_STRIPS_SYSTEM = 32,  /* likewise system messages */
+    PE_TK_MIXES = 64,          /* the model mixes the texts of a row: each has its own */
+    PE_TK_THINKS = 128,        /* answers with </think> are written otherwise */
+    PE_TK_FORGETS = 256,       /* earlier answers lose their thoughts, which </think> ends */
+    PE_TK_FORGETS_LINES = 512, /* ... and the line breaks behind it */
 };
 
 /* The set of \s, which every table has; others are those of its patterns. */
