@@ -36,6 +36,7 @@ DECISIONS = {torch.Tensor.__bool__, torch.equal, torch.allclose, torch.Tensor.eq
 DECISIONS |= {torch.Tensor.allclose}
 NUMBERS = {torch.Tensor.item, torch.Tensor.__int__, torch.Tensor.__float__, torch.Tensor.__index__}
 NUMBERS |= {torch.Tensor.tolist}
+INTEGERS = {torch.int8, torch.int16, torch.int32, torch.int64}
 CONVERSIONS = {torch.Tensor.__int__, torch.Tensor.__float__, torch.Tensor.__index__}
 """Functions that must return a Python number."""
 
@@ -81,6 +82,8 @@ class Decisions(TorchFunctionMode):
     ) -> Any:
         """Answer a decision, or call the function."""
         kwargs = kwargs or {}
+        if func in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
+            args = (args[0], self._with_numbers(args[1]), *args[2:])
         if func in DECISIONS or func in NUMBERS:
             nodes = [
                 traced_node(argument) for argument in args if isinstance(argument, torch.Tensor)
@@ -97,6 +100,15 @@ class Decisions(TorchFunctionMode):
                 if func in CONVERSIONS:
                     raise NumberOfData(quoted(*line_of(sys._getframe(1))))
         return theirs(func, *args, **kwargs)
+
+    def _with_numbers(self, index: Any) -> Any:
+        """Replace each constant integer of an index, which PyTorch converts without asking."""
+        if isinstance(index, tuple):
+            return tuple(map(self._with_numbers, index))
+        whole = isinstance(index, torch.Tensor) and index.dim() == 0 and index.dtype in INTEGERS
+        node = traced_node(index) if whole else None
+        value = None if node is None else self._constants.value(node)
+        return index if value is None else untraced(value.item)
 
     def _is_switch(self, node: Node) -> bool:
         """Whether a value is computed from integers in buffers only."""

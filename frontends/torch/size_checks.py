@@ -63,6 +63,8 @@ class _ComparisonRecorder(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         if func not in SIZES and func is not torch.Tensor.item:
             return result
+        if isinstance(result, bool):
+            return self.seen(result, line_of(sys._getframe(1)))
         if isinstance(result, torch.Size):
             return torch.Size(self._followed(size) for size in result)
         return self._followed(result)

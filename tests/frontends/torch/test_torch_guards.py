@@ -255,6 +255,7 @@ def test_a_check_of_the_number_of_selected_rows_is_dropped() -> None:
 
 def asserts(m: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     assert (y != 0).sum().max().item() <= 7
+    assert torch.all(y >= 0).item()
     return x.square().sum()
 
 

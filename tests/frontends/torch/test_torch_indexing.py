@@ -32,6 +32,12 @@ def put_around(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def written_column(x: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    y[:, torch.full((), 1)] = 0.5
+    return y
+
+
 def scattered(reduce: str, include_self: bool) -> Callable[[torch.Tensor], torch.Tensor]:
     def function(x: torch.Tensor) -> torch.Tensor:
         index = torch.arange(24).reshape(2, 4, 3).remainder(3)
@@ -44,6 +50,8 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "two indices": lambda x: x[ROWS, COLUMNS],
     "two separated indices": lambda x: x[ROWS, :, COLUMNS],
     "indices at the end": lambda x: x[..., TWICE, TWICE],
+    "a constant integer and indices": lambda x: x[torch.arange(3), torch.full((), 1)],
+    "a written constant column": written_column,
     "take": lambda x: x.take(ROWS * 7),
     "take along, broadcast": lambda x: x.take_along_dim(COLUMNS.reshape(1, 2, 1) % 4, 1),
     "put": lambda x: put(x, accumulate=False),
