@@ -63,6 +63,9 @@ class Remote:
     console: str = ""
     launcher: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        _check_workdir(self.workdir)
+
 
 @dataclass(frozen=True)
 class AdbPhone:
@@ -70,6 +73,14 @@ class AdbPhone:
 
     serial: str
     workdir: str = WORKDIR
+
+    def __post_init__(self) -> None:
+        _check_workdir(self.workdir)
+
+
+def _check_workdir(path: str) -> None:
+    if not path.startswith("/"):
+        raise FarmError(f"workdir {path!r} is no absolute path; give one such as /home/pi/jobs")
 
 
 @dataclass(frozen=True)
@@ -201,5 +212,5 @@ def _board(name: str, entry: object, file: Path) -> Board:
         raise FarmError(f"{where} needs a list of strings as tags, not {tags!r}")
     try:
         return Board(name, device, from_table(KINDS[kind], settings), tuple(tags))
-    except ValueError as error:
+    except (ValueError, FarmError) as error:
         raise FarmError(f"{where} (kind {kind}): {error}") from None

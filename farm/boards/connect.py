@@ -63,12 +63,17 @@ def opening(board: Board) -> str:
     return booting() if isinstance(board.place, Emulated) else "connecting"
 
 
+def has_power(board: Board) -> bool:
+    """Whether a command switches the board's power."""
+    return isinstance(board.place, Remote) and bool(board.place.power)
+
+
 def switch(board: Board, action: PowerAction) -> None:
     """Switch the power of an unconnected board; do nothing without a power command.
 
     An emulated board needs none: each connection starts it.
     """
-    if isinstance(board.place, Remote) and board.place.power:
+    if isinstance(board.place, Remote) and has_power(board):
         with closing(shelf_of(board.name, board.place)) as shelf:
             shelf.power(action)
             if action != "off":

@@ -53,7 +53,7 @@ def add(
         name=name,
         device=device,
         tags=tags,
-        power=tuple(shlex.split(power)),
+        power=_words(power),
         console=console,
         workdir=workdir,
     )
@@ -70,6 +70,13 @@ def add(
     _show(facts)
     add_board(board, own_file())
     CONSOLE.print(f"{board.name}, device {board.device}, added to {own_file()}")
+
+
+def _words(command: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise FarmError(f"--power {command!r} is no command: {error}") from None
 
 
 def _chosen_key(key: str | None) -> Path:

@@ -4,6 +4,7 @@ A job has its own folder on the board. Uploaded files are verified by hash befor
 """
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,9 +21,10 @@ JOB_LIMITS = CommandLimits(output_bytes=16 << 20, within_free=True)
 # Kills all processes with a working folder in the job's, even outside its process group, then
 # removes the folder. A system without /proc does not list them; there the time limit ends them.
 CLEAN = r"""
+real=$(cd "$1" 2>/dev/null && pwd -P) || real=$1  # /proc has no symbolic links
 ls -l /proc/[0-9]*/cwd 2>/dev/null | while read -r line; do
   case $line in
-    *"-> $1" | *"-> $1/"* | *"-> $1 (deleted)") pid=${line#*/proc/}; kill -9 "${pid%%/*}" ;;
+    *"-> $real" | *"-> $real/"* | *"-> $real (deleted)") pid=${line#*/proc/}; kill -9 "${pid%%/*}" ;;
   esac
 done
 rm -rf -- "$1"
@@ -33,7 +35,8 @@ rm -rf -- "$1"
 class Job:
     """A program to run, with files by name in the job's folder.
 
-    The shared `libraries` take precedence over the board's own.
+    The shared `libraries` take precedence over the board's own. FarmError for a file's name that is
+    not plain or is the program's, and for a time limit that is not positive and finite.
     """
 
     program: Path
@@ -43,6 +46,18 @@ class Job:
     time_limit_s: float = 600.0
     limits: CommandLimits = JOB_LIMITS
     libraries: Mapping[str, Path] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in (*self.inputs, *self.libraries, *self.outputs):
+            _check_name(name)
+        if PROGRAM in {*self.inputs, *self.libraries}:
+            raise FarmError(
+                f"an input cannot be named {PROGRAM!r}, as the job's program is"
+            )
+        if not (self.time_limit_s > 0 and math.isfinite(self.time_limit_s)):
+            raise FarmError(
+                f"time_limit_s must be a positive number of seconds, not {self.time_limit_s}"
+            )
 
 
 @dataclass(frozen=True)
@@ -62,14 +77,12 @@ def run_job(
 ) -> JobResult:
     """Run a job and fetch its output files into the folder `into`; `sink` gets its live output.
 
-    Raise JobFailed if the program fails, is killed, takes too long or lacks an output file;
-    BoardUnreachable or FarmError if the board is at fault.
+    Raise JobFailed if the program fails, is killed, takes too long or lacks an output file, or if
+    a file to upload cannot be read; BoardUnreachable or FarmError if the board is at fault.
     """
     files = {PROGRAM: job.program, **job.inputs, **job.libraries}
-    for name in (*files, *job.outputs):
-        _check_name(name)
     with _folder(transport) as folder:
-        with _boards_fault():
+        with _readable(files), _boards_fault():
             for name, source in files.items():
                 transport.put(source, f"{folder}/{name}", progress)
             _verify(transport, folder, files)
@@ -118,6 +131,17 @@ def _boards_fault() -> Iterator[None]:
         yield
     except JobFailed as error:
         raise FarmError(str(error)) from None
+
+
+@contextlib.contextmanager
+def _readable(files: Mapping[str, Path]) -> Iterator[None]:
+    """Blame the job for a file of this machine that is gone or cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename not in {*files.values(), *map(str, files.values())}:
+            raise
+        raise JobFailed(f"{error.filename} cannot be read: {error.strerror}", b"", b"") from None
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from typing import Any
 from pockengine.devices import load_device
 from pockengine.errors import BoardRefused, DatabaseDown, FarmError, JobFailed
 from pockengine.farm.boards.board import Board
-from pockengine.farm.boards.connect import connect, opening, switch
+from pockengine.farm.boards.connect import connect, has_power, opening, switch
 from pockengine.farm.jobs.batch import Claim, JobBatch, Outcome
 from pockengine.farm.jobs.health import Needs, require_health
 from pockengine.farm.jobs.job import JobResult, clean_board, run_job
@@ -108,8 +108,9 @@ def _try_to_serve(site: Site, board: Board, lease: LeasedBoard, failures: list[s
 
 def _recover(site: Site, board: Board) -> None:
     """Power-cycle the board, if possible; an emulated one reboots by itself."""
-    site.quarantine.note(board.name, "power cycle")
-    site.say(board.name, "power cycle")
+    task = "power cycle" if board.emulated or has_power(board) else "connects again"
+    site.quarantine.note(board.name, task)
+    site.say(board.name, task)
     switch(board, "cycle")
 
 

@@ -1,6 +1,7 @@
 """Pictures of stored figures: bars, memory over a step, accuracy over memory, commits."""
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 
 import matplotlib as mpl
@@ -17,6 +18,8 @@ from pockengine.farm.results.trend import Trend
 WIDTH = 9  # inches
 MOST_COMMITS = 40  # on an axis
 MARKERS = "os^Dv<>Pp*X"
+NOT_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+"""Control characters, which names may hold."""
 SHORT, BYTES = EngFormatter(places=3, sep=" "), EngFormatter("B", places=3)
 """69409087 as 69.409 M, or as 69.409 MB."""
 
@@ -38,7 +41,7 @@ def bars(named: Sequence[tuple[str, Record]]) -> bytes:
         axis.set_yticks(range(len(named)), [name for name, _ in named], parse_math=False)
         axis.invert_yaxis()
         axis.margins(x=0.12)
-        axis.set_xlabel(named[0][1].unit)
+        axis.set_xlabel(named[0][1].unit, parse_math=False)
         return _svg(figure)
 
 
@@ -75,7 +78,7 @@ def front(points: Sequence[tuple[str, Record, Record]]) -> bytes:
                 memory.value, accuracy.value, yerr=spread, fmt=MARKERS[place % len(MARKERS)]
             )
             drawn.set_label(f"{name}: {accuracy.value:.3f}, {BYTES(memory.value)}")
-        axis.set_xlabel(points[0][2].metric)
+        axis.set_xlabel(points[0][2].metric, parse_math=False)
         axis.xaxis.set_major_formatter(EngFormatter(unit="B"))
         axis.set_ylabel("accuracy")
         _legend(figure)
@@ -124,7 +127,7 @@ def _line(places: Mapping[str, int], trend: Trend, busy: bool) -> tuple[list[int
 def _from_zero(axis: Axes, unit: str) -> None:
     axis.set_ylim(bottom=0)
     axis.yaxis.set_major_formatter(EngFormatter())
-    axis.set_ylabel(unit)
+    axis.set_ylabel(unit, parse_math=False)
 
 
 def _legend(figure: Figure) -> None:
@@ -137,4 +140,4 @@ def _legend(figure: Figure) -> None:
 def _svg(figure: Figure) -> bytes:
     out = io.BytesIO()
     figure.savefig(out, format="svg", metadata={"Date": None})
-    return out.getvalue()
+    return NOT_XML.sub(b"", out.getvalue())

@@ -121,9 +121,12 @@ def _first_line(error: sql.exc.DBAPIError) -> str:
 
 
 def _stays(error: sql.exc.DBAPIError) -> bool:
-    """Whether SQLite's error is permanent: a full disk, an unwritable file."""
+    """Whether SQLite's error is permanent: a full disk, an unwritable file, other tables."""
     code = getattr(error.orig, "sqlite_errorcode", sqlite3.SQLITE_BUSY)
-    return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+    return code & 0xFF in (
+        *(sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN),
+        sqlite3.SQLITE_ERROR,
+    )
 
 
 def _no_implicit_begin(connection: Any, _: Any) -> None:

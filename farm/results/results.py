@@ -31,6 +31,8 @@ from pockengine.folders import data_folder
 T = TypeVar("T")
 SCHEMA = 1
 MOST_SAMPLES = 10_000
+LARGEST = 1e100
+"""Far beyond any measurement, and no difference of two overflows."""
 PUBLISHED = ("cpu", "command")
 """Additional fields of records in docs/results."""
 
@@ -147,7 +149,7 @@ def _check_values(record: Record) -> None:
     if record.schema != SCHEMA:
         raise FarmError(f"record: schema {record.schema}; this version reads {SCHEMA}")
     for name in ("value", "min", "max"):
-        if not math.isfinite(getattr(record, name)):
+        if not abs(getattr(record, name)) <= LARGEST:
             raise FarmError(f"record: {name} of {record.metric} is {getattr(record, name)}")
     _check_samples(record)
     if not record.min <= record.value <= record.max:

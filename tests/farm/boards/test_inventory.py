@@ -22,7 +22,7 @@ def board(**changes: object) -> Board:
     return Board("desk", "rpi4", Remote(**{**values, **changes}))
 
 
-@given(TEXT, TEXT, st.lists(TEXT, max_size=3).map(tuple), st.integers(1, 65535))
+@given(TEXT, TEXT.map("/{}".format), st.lists(TEXT, max_size=3).map(tuple), st.integers(1, 65535))
 def test_any_text_round_trips(
     tmp_path_factory: pytest.TempPathFactory,
     host: str,

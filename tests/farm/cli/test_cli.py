@@ -89,6 +89,8 @@ def test_boards_are_listed(home: Path) -> None:
             ["add", "ssh://pi@127.0.0.1:1", "--key", "k", "--device", "rpi9.toml"],
             "unknown device 'rpi9.toml'; known devices: ",
         ),
+        (["add", "adb://x", "--power", 'a "b'], "--power 'a \"b' is no command"),
+        (["add", "adb://x", "--workdir", "jobs"], "workdir 'jobs' is no absolute path"),
         (["ping", "nosuch"], "no board for device 'nosuch'"),
     ],
 )

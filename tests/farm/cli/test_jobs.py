@@ -61,6 +61,28 @@ def test_batch_is_run_listed_and_resumed(tmp_path: Path) -> None:
     assert "program" in (logs / "good.1" / "ssh.jsonl").read_text()
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("outputs = ['sub/answer']", "'sub/answer' cannot be a file of a job"),
+        ("inputs = { program = 'data' }", "an input cannot be named 'program'"),
+        ("time_limit_s = nan", "time_limit_s must be a positive number of seconds, not nan"),
+        ("time_limit_s = inf", "time_limit_s must be a positive number"),
+        ("time_limit_s = -5", "time_limit_s must be a positive number"),
+    ],
+)
+def test_faulty_jobs_are_refused_before_any_board(
+    tmp_path: Path, setting: str, message: str
+) -> None:
+    file = write_jobs(tmp_path, f"[[job]]\nname = 'a'\nprogram = 'program'\n{setting}\n")
+
+    result = farm("run", file)
+
+    assert result.exit_code == 1
+    assert f"{file}: job 1: {message}" in result.output
+    assert json.loads(farm("quarantine", "--json").output) == []
+
+
 def test_program_output_is_shown_verbatim(tmp_path: Path) -> None:
     file = write_jobs(tmp_path, BAD)
     script(tmp_path, "echo '[/red] :smile: [bold]' >&2; exit 3", "program")

@@ -48,11 +48,10 @@ def counted(scheme: str, commit: str, value: float, **changes: object) -> object
         scheme=scheme,
         commit=commit,
         metric="guest_instructions",
-        unit="instructions",
         value=value,
         min=value,
         max=value,
-        **changes,
+        **{"unit": "instructions", **changes},
     )
 
 
@@ -139,6 +138,11 @@ def test_record_text_is_escaped() -> None:
 
     assert hostile in Page(text).cells
     assert len(re.findall("<script>", text)) == 1
+    odd = [counted("a\x01b", commit, 1.0, unit=r"$\foo$") for commit in ("aaa", "bbb")]
+    pictures = re.findall(r"data:image/svg\+xml;base64,([^\"]+)", records_page(odd, COMMITS))
+    assert pictures
+    for picture in pictures:
+        ElementTree.fromstring(base64.b64decode(picture))
 
 
 def test_failed_figures_are_marked_and_not_plotted() -> None:

@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import sqlalchemy as sql
 
 from pockengine.errors import DatabaseDown, FarmError
-from pockengine.farm.results.database import patiently
+from pockengine.farm.results.database import PATIENCE_S, patiently
 from pockengine.farm.results.results import Record, Results, now, write_lines
 from pockengine.tests.farm.helpers import record
 
@@ -46,6 +47,7 @@ def test_unknown_fields_are_omitted() -> None:
     [
         ({"value": float("nan")}, "value of guest_instructions is nan"),
         ({"max": float("inf")}, "max of guest_instructions is inf"),
+        ({"min": -1.7e308}, "min of guest_instructions is -1.7e"),
         ({"value": 4.0}, "outside 1.0 to 3.0"),
         ({"n": 0}, "n must be at least 1"),
         ({"batch": True}, "batch must be int"),
@@ -185,6 +187,16 @@ def test_results_are_stored_in_the_user_data_folder_by_default(
 def test_error_names_a_database_that_cannot_be_opened(url: str) -> None:
     with pytest.raises(FarmError, match=r"cannot open the database"):
         Results(url)
+
+
+def test_a_database_with_other_tables_is_not_waited_for(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "other.sqlite")) as other:
+        other.execute("create table records (name text)")
+    with closing(Results(f"sqlite:///{tmp_path}/other.sqlite")) as results:
+        start = time.monotonic()
+        with pytest.raises(DatabaseDown, match="no such column"):
+            results.find()
+        assert time.monotonic() - start < PATIENCE_S / 2
 
 
 def test_passwords_in_urls_are_hidden() -> None:

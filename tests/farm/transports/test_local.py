@@ -1,4 +1,6 @@
 import os
+import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pockengine.errors import FarmError, JobFailed, LogError
-from pockengine.farm.jobs.job import Job, run_job
+from pockengine.farm.jobs.job import Job, clean_board, run_job
 from pockengine.farm.transports.local import LocalTransport
 from pockengine.tests.farm.helpers import HOSTILE, eventually, script
 
@@ -163,6 +165,24 @@ def test_files_outside_the_job_folder_are_refused(
 
     with pytest.raises(FarmError, match="cannot be a file of a job"):
         run_job(host, Job(program, inputs={name: program}), tmp_path)
+
+
+def test_an_input_that_is_gone_fails_its_job_alone(host: LocalTransport, tmp_path: Path) -> None:
+    job = Job(script(tmp_path, "true"), inputs={"data": tmp_path / "gone"})
+
+    with pytest.raises(JobFailed, match=r"gone cannot be read: No such file"):
+        run_job(host, job, tmp_path)
+
+
+def test_leftovers_are_killed_behind_a_symbolic_link(host: LocalTransport, tmp_path: Path) -> None:
+    folder = tmp_path / "real" / "jobs" / "old"
+    folder.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    host.workdir = str(tmp_path / "link")
+    with subprocess.Popen(["sleep", "300"], cwd=folder) as leftover:
+        clean_board(host)
+        assert leftover.wait(60) == -signal.SIGKILL
+    assert not folder.exists()
 
 
 class Swapping(LocalTransport):
