@@ -73,8 +73,9 @@ class WinogradGradientPlan:
         panels = -(-self.tiling.columns // self.tile.columns)
         if self.split == "INNER":
             return 0, units * panels * sums + windows + gradients
-        waiting = units * -(-panels // self.threads) if self.tiling.tiles > self.block else 1
-        return windows + gradients, waiting * sums
+        if self.tiling.tiles > self.block:  # any number of threads may share the panels
+            return windows + gradients + units * panels * sums, 0
+        return windows + gradients, sums
 
     @property
     def scratch_bytes(self) -> int:

@@ -51,7 +51,7 @@ class Case:
         return tuple(run(graph, dict(zip(names, self.operands, strict=True))).values())
 
 
-def device_of(isa: str, cores: int = 2) -> Device:
+def device_of(isa: str, cores: int = 4) -> Device:
     """Return a device of this ISA for kernels that the test compiles itself."""
     arch = "aarch64" if isa == "neon" else "x86_64"
     cpu = Cpu(arch, "test", cores, isa, 64, 32768, 1 << 20, 16 << 20)
@@ -84,7 +84,7 @@ def run_cases(
     cases: Sequence[Case],
     folder: Path,
     compiler: Sequence[str],
-    threads: Sequence[int] = (1, 2, 3),
+    threads: Sequence[int] = (1, 2, 3, 4),
     launcher: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> list[list[tuple[np.ndarray, ...]]]:

@@ -32,7 +32,7 @@ def _cases(
     """Attention of two samples, and its gradients."""
     rows, columns, size, width = sizes
     rng = np.random.default_rng(0)
-    device = device_of(isa, 2)
+    device = device_of(isa)
     attrs = {"scale": 0.3, **attrs}
 
     def case(types: list[TensorType], arrays: list[np.ndarray], *ops: str) -> Case:

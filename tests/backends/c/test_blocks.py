@@ -43,7 +43,7 @@ def test_every_axis_and_width_agrees_with_the_oracle(isa: str, tmp_path: Path) -
             g = Builder(Graph("case"))
             operands = (g.input(name, type_) for name, type_ in zip("cs", types, strict=True))
             node = g.emit("decode_blocks", *operands, bits=bits, axis=axis)
-            cases.append(Case(node, CBackend(device_of(isa, 3)).kernel(node), (codes, scales)))
+            cases.append(Case(node, CBackend(device_of(isa)).kernel(node), (codes, scales)))
     results = run_cases(cases, tmp_path, ("gcc", *SANITIZED, "-march=native"))
     for case, runs in zip(cases, results, strict=True):
         for (result,) in runs:

@@ -86,7 +86,7 @@ def test_products_are_the_oracles(
     needed |= {MACHINES["avx512"]: "avx512bw", MACHINES["avx2"]: "avx2"}
     if missing := [needed[flag] for flag in flags if needed.get(flag, "fpu") not in FLAGS]:
         pytest.skip(f"this CPU lacks {missing}")
-    check(found, device_of(isa, 3), tmp_path / "program", ("gcc", *flags))
+    check(found, device_of(isa), tmp_path / "program", ("gcc", *flags))
 
 
 @pytest.mark.parametrize("name", ["rpi4", "rpi5", "snapdragon-dsp"])

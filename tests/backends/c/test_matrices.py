@@ -35,7 +35,7 @@ def cases_of(op: str, shape: tuple[int, ...], **attrs: bool) -> list[Case]:
         g = Builder(Graph("case"))
         inputs = [g.input(f"x{index}", type_) for index, type_ in enumerate(types)]
         node = g.emit(op, *inputs, **attrs)
-        backend = CBackend(device_of(ISAS[len(cases)], 3))
+        backend = CBackend(device_of(ISAS[len(cases)]))
         cases.append(Case(node, backend.kernel(node), tuple(arrays)))
     return cases
 

@@ -16,7 +16,7 @@ def check(nodes: list[Node], folder: Path, rtol: float = 0.0, **data: np.ndarray
     rng = np.random.default_rng(0)
     cases = []
     for index, node in enumerate(nodes):
-        backend = CBackend(device_of(ISAS[index % 3], 3))
+        backend = CBackend(device_of(ISAS[index % 3]))
         arrays = [data.get(value.name, draw_array(rng, value)) for value in node.operands]
         cases.append(Case(node, backend.kernel(node), tuple(arrays)))
     compiler = ("gcc", *SANITIZED, "-march=native")

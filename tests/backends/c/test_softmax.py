@@ -21,7 +21,7 @@ def check(cases: list[Case], folder: Path) -> None:
 
 
 def case_of(node: Node, isa: str, *operands: np.ndarray) -> Case:
-    return Case(node, CBackend(device_of(isa, 3)).kernel(node), operands)
+    return Case(node, CBackend(device_of(isa)).kernel(node), operands)
 
 
 def test_probabilities_and_losses_agree_with_the_oracle(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@
  *   PE_GRADIENT_PITCH       floats from one tile's columns to the next's, in transformed dy
  *   PE_WINDOW_PLANE, PE_GRADIENT_PLANE, PE_PRODUCT_PLANE   floats from one point to the next
  *   PE_SPLIT, PE_THREADS    as in gemm.inc.h: INNER shares tiles, COLUMNS panels
- *   PE_SHARED_FLOATS, PE_OWN_FLOATS   scratch of all threads, and of each
+ *   PE_SHARED_FLOATS, PE_OWN_FLOATS   scratch of all threads, and of each: 0 if the sums of all
+ *                           panels wait in the shared one
  */
 
 #if !defined(PE_N) || !defined(PE_SPLIT) || !defined(PE_TILE) || !defined(PE_VL)
@@ -199,8 +200,12 @@ PE_INLINE void PE_FN(finish)(const PE_FN(io) * io, const float *sums, const int 
 PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *x, const float *dy,
                           float *windows) {
     float *gradients = windows + PE_PLANES * (ptrdiff_t)PE_WINDOW_PLANE;
-    float *own = windows + PE_SHARED_FLOATS +
-                 (w->index < PE_THREADS ? w->index : 0) * (ptrdiff_t)PE_OWN_FLOATS;
+#if PE_OWN_FLOATS
+    float *const own = windows + PE_SHARED_FLOATS +
+                       (w->index < PE_THREADS ? w->index : 0) * (ptrdiff_t)PE_OWN_FLOATS;
+#else
+    float *const waiting = gradients + PE_PLANES * (ptrdiff_t)PE_GRADIENT_PLANE;
+#endif
     const pe_range panels = PE_FN(share)(w, PE_PANELS, 1);
     for (int tile = 0; tile < PE_ALL_TILES; tile += PE_BLOCK) {
         const int rest = PE_ALL_TILES - tile, count = rest < PE_BLOCK ? rest : PE_BLOCK;
@@ -213,15 +218,18 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *x, co
         PE_FN(transform_gradients)(gradients + mine.begin * PE_GRADIENT_PITCH, dy,
                                    tile + mine.begin, tile + mine.end);
         pe_barrier(w);
-        float *sums = own;
         for (int panel = (int)panels.begin; panel < panels.end; panel++) {
             for (int block = 0; block < PE_CHANNEL_BLOCKS; block++) {
                 const int channels = block == PE_CHANNEL_BLOCKS - 1 ? PE_OTHER_M : PE_M;
+#if PE_OWN_FLOATS
+                float *const sums = own;
+#else
+                float *const sums = waiting + (panel * PE_CHANNEL_BLOCKS + block) * PE_SUMS;
+#endif
                 PE_FN(add_tiles)(sums, windows, gradients, count, block, panel, tile == 0);
                 if (count == rest) {
                     PE_FN(finish)(io, sums, 1, block, panel, 0, channels);
                 }
-                sums += PE_ALL_TILES > PE_BLOCK ? PE_SUMS : 0;
             }
         }
     }
