@@ -32,6 +32,10 @@ predict
 input: IllegalArgumentException: entry "predict" has other inputs than [y]: [x: F32[4, 12, 12, 3]]
 size: IllegalArgumentException: the buffer for x: F32[4, 12, 12, 3] has 4 bytes, not 6912
 heap: IllegalArgumentException: the buffer for x is not direct: make it by Tensor.newBuffer()
+output: IllegalArgumentException: the buffer for logits is read-only: make it by Tensor.newBuffer()
+copy: IllegalArgumentException: the buffer for head.weight is read-only: make it by \
+Tensor.newBuffer()
+train: IllegalArgumentException: entry "train" trains: use a Trainer
 param: IllegalArgumentException: program small_cnn has no parameter "tail"
 damaged: FORMAT: FOLDER/bad is no sound safetensors file: expected '{' at byte 8
 settings: IllegalStateException: the training has no rate or no last step: call rate() and until()

@@ -115,6 +115,16 @@ final class Checks {
         refused("size", () -> run(session, "predict", Collections.singletonMap("x", small)));
         refused("heap", () -> run(
                 session, "predict", Collections.singletonMap("x", ByteBuffer.allocate(4))));
+        final ByteBuffer read = session.newInputs("predict").get("x").asReadOnlyBuffer();
+        refused("output", () -> {
+            session.run("predict", none, Collections.singletonMap("logits", read));
+            return null;
+        });
+        refused("copy", () -> {
+            session.get("head.weight", read);
+            return null;
+        });
+        refused("train", () -> run(session, "train", none));
         refused("param", () -> session.program().param("tail"));
         refused("damaged", () -> {
             final Path bad = folder.resolve("bad");

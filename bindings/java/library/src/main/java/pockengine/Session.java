@@ -72,11 +72,16 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Runs an entry that trains nothing, such as "predict". Inputs that are missing stay as the
-     * last run left them, and outputs that are missing are not copied.
+     * Runs an entry that trains nothing, such as "predict"; a {@link Trainer} runs the others.
+     * Inputs that are missing stay as the last run left them, and outputs that are missing are not
+     * copied.
      */
     public void run(String entry, Map<String, ByteBuffer> inputs, Map<String, ByteBuffer> outputs) {
         final Program.Entry found = program.entry(entry);
+        if (found.inputs().stream().anyMatch(Tensor::isOfTraining)) {
+            throw new IllegalArgumentException("entry \"" + entry + "\" trains: use a Trainer");
+        }
+        outputs.forEach(Tensor::requireWritable);
         final ByteBuffer[] in = match(found.name(), "input", found.inputs(), inputs);
         final ByteBuffer[] out = match(found.name(), "output", found.outputs(), outputs);
         use("running " + entry, session -> Natives.run(session, Natives.text(entry), in, out));
@@ -84,6 +89,7 @@ public final class Session implements AutoCloseable {
 
     /** Copies a parameter into a direct buffer of its size. */
     public void get(String param, ByteBuffer data) {
+        Tensor.requireWritable(param, data);
         final ByteBuffer checked = program.param(param).check(data);
         use("reading " + param, session -> Natives.get(session, Natives.text(param), checked));
     }

@@ -9,7 +9,9 @@ public final class Tensor {
     /** Types of elements, in the order of pe_dtype. */
     public enum Type { F32, I32, I64, BOOL, BF16, F16, I8, U8 }
 
-    private static final int CONTROLS = 16 | 32 | 64;
+    private static final int RATE = 16;
+    private static final int STEP = 32;
+    private static final int SEED = 64;
 
     private final String name;
     private final Type type;
@@ -56,10 +58,23 @@ public final class Tensor {
 
     /** Whether it is the rate, the step or the seed, which a training sets itself. */
     boolean isControl() {
-        return (flags & CONTROLS) != 0;
+        return (flags & (RATE | STEP | SEED)) != 0;
     }
 
-    /** Returns `buffer`, if C can read or write the tensor there. */
+    /** Whether it is the rate or the step, which only an entry that trains reads. */
+    boolean isOfTraining() {
+        return (flags & (RATE | STEP)) != 0;
+    }
+
+    /** Refuses a buffer that C cannot write. */
+    static void requireWritable(String name, ByteBuffer buffer) {
+        if (buffer.isReadOnly()) {
+            throw new IllegalArgumentException(
+                    "the buffer for " + name + " is read-only: make it by Tensor.newBuffer()");
+        }
+    }
+
+    /** Returns `buffer`, if C can read the tensor there. */
     ByteBuffer check(ByteBuffer buffer) {
         if (!buffer.isDirect()) {
             throw new IllegalArgumentException(
