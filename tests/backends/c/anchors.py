@@ -16,6 +16,7 @@ from pockengine.compiler.ir import Builder, Graph, Node, Value
 from pockengine.compiler.ir.types import f32
 from pockengine.devices.schema import Device, load_device
 from pockengine.tests.backends.c.harness import (
+    CORES,
     OPTIMISED,
     SANITIZED,
     WARNINGS,
@@ -120,12 +121,14 @@ def error(found: np.ndarray, expected: np.ndarray) -> float:
     return float(difference.max() / max(np.abs(expected).max(), 1e-3))
 
 
-def case_of(node: Node, emit: Callable[[Node, Device], Kernel], isa: str, seed: int) -> Case:
+def case_of(
+    node: Node, emit: Callable[[Node, Device], Kernel], isa: str, seed: int, *, cores: int = CORES
+) -> Case:
     """Emit a node's kernel and draw its operands."""
     rng = np.random.default_rng(seed)
     drawn = {value: draw_array(rng, value) for value in dict.fromkeys(node.operands)}
     operands = tuple(drawn[value] for value in node.operands)
-    return Case(node, emit(node, device_of(isa)), operands)
+    return Case(node, emit(node, device_of(isa, cores)), operands)
 
 
 def check(

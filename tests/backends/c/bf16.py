@@ -21,5 +21,5 @@ def to_bf16(array: np.ndarray) -> np.ndarray:
 
 def with_tiles(isa: str) -> Device:
     """A device with bf16 tiles; builds without them use vectors."""
-    device = device_of(isa)
+    device = device_of(isa, 2)
     return replace(device, processor=replace(device.cpu, bf16=True, amx=True))

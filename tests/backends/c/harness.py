@@ -31,6 +31,8 @@ SANITIZED = (
     "--param=asan-instrumentation-with-call-threshold=0",
 )
 OPTIMISED = ("-O3",)
+CORES = 4
+"""Of a test's device. Kernels run on one thread to all of them: a share must not assume all."""
 MACHINES = {"avx512": "-march=x86-64-v4", "avx2": "-march=x86-64-v3", "sse2": "-march=x86-64"}
 
 
@@ -51,7 +53,7 @@ class Case:
         return tuple(run(graph, dict(zip(names, self.operands, strict=True))).values())
 
 
-def device_of(isa: str, cores: int = 4) -> Device:
+def device_of(isa: str, cores: int = CORES) -> Device:
     """Return a device of this ISA for kernels that the test compiles itself."""
     arch = "aarch64" if isa == "neon" else "x86_64"
     cpu = Cpu(arch, "test", cores, isa, 64, 32768, 1 << 20, 16 << 20)
@@ -84,7 +86,7 @@ def run_cases(
     cases: Sequence[Case],
     folder: Path,
     compiler: Sequence[str],
-    threads: Sequence[int] = (1, 2, 3, 4),
+    threads: Sequence[int] = range(1, CORES + 1),
     launcher: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> list[list[tuple[np.ndarray, ...]]]:

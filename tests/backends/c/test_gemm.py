@@ -96,11 +96,11 @@ def test_narrow_cores_copy_panels_that_exceed_their_cache(isa: str, tmp_path: Pa
         with_epilogue(matmul(50, 97, 196, (True, False)), "gate"),
         matmul(40, 14, 1000),  # two panels in all
     ]
-    cases = [case_of(node, matmul_kernel, isa, seed) for seed, node in enumerate(nodes)]
+    cases = [case_of(node, matmul_kernel, isa, seed, cores=2) for seed, node in enumerate(nodes)]
     copied = [re.search(r"PE_B_COPIED (\d)\n", case.kernel.source) for case in cases]
     assert [found and int(found[1]) for found in copied] == [4, 4, 4, 2]
     for node in (matmul(49, 90, 40), matmul(7, 250, 160), matmul(49, 250, 160, (False, True))):
-        assert "#define PE_B_COPIED 0\n" in matmul_kernel(node, device_of(isa)).source
+        assert "#define PE_B_COPIED 0\n" in matmul_kernel(node, device_of(isa, 2)).source
     (check_on_arm if isa == "neon" else check)(cases, tmp_path)
 
 
@@ -142,10 +142,10 @@ def test_rows_that_meet_many_panels_are_copied(
         matmul(600, 1600, 520),  # two blocks of rows
         matmul(17, 2048, 40, batches=((3,), (3,))),
     ]
-    cases = [case_of(node, matmul_kernel, isa, seed) for seed, node in enumerate(nodes)]
+    cases = [case_of(node, matmul_kernel, isa, seed, cores=2) for seed, node in enumerate(nodes)]
     assert all("#define PE_A_COPIED 1\n" in case.kernel.source for case in cases)
     for node in (matmul(8, 2048, 33), matmul(37, 200, 700)):
-        assert "PE_A_COPIED" not in matmul_kernel(node, device_of(isa)).source
+        assert "PE_A_COPIED" not in matmul_kernel(node, device_of(isa, 2)).source
     check(cases, tmp_path, **({"compiler": compiler} if compiler else {}))
 
 
@@ -167,7 +167,8 @@ def test_few_rows_read_a_large_matrix_row_by_row(isa: str, tmp_path: Path) -> No
 
 
 def test_a_panel_beyond_the_first_cache_costs_more() -> None:
-    plan = plan_product(product_of(matmul(512, 768, 768, (False, True))), device_of("avx2")).plan
+    product = product_of(matmul(512, 768, 768, (False, True)))
+    plan = plan_product(product, device_of("avx2", 2)).plan
     assert (plan.tile.rows, plan.tile.columns, plan.rows_copied) == (6, 16, True)
 
 

@@ -74,7 +74,7 @@ def drawn(rng: np.random.Generator, value: Value) -> np.ndarray:
 
 def cases_of(nodes: list[Node], isa: str, known: dict[str, np.ndarray] | None = None) -> list[Case]:
     """Cases with operands given by name, or random ones."""
-    rng, backend, known = np.random.default_rng(0), CBackend(device_of(isa, 3)), known or {}
+    rng, backend, known = np.random.default_rng(0), CBackend(device_of(isa)), known or {}
 
     def data(value: Value) -> np.ndarray:
         return known[value.name] if value.name in known else drawn(rng, value)
