@@ -43,7 +43,7 @@ DEPS = {
     "cli": {
         "cli": ["//:root", "//cli:lib"],
         "export": ["//:api", "//:errors", "//:extras", "//:files", "//:root", "//:terminal", "//backends", "//backends/training", "//compiler:ir", "//compiler:sparse", "//frontends", "//frontends/peft", "//models:find", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],
-        "lib": ["//:api", "//:errors", "//:extras", "//:files", "//:folders", "//:root", "//:terminal", "//backends", "//backends/c", "//backends/gpu", "//backends/native", "//backends/training", "//backends/tvm", "//cli:export", "//compiler", "//compiler:backward", "//compiler:infer", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:passes", "//compiler:quantize", "//compiler:sparse", "//devices", "//farm:lib", "//farm/boards", "//farm/cycles", "//farm/jobs", "//farm/references", "//farm/results", "//farm/transports", "//finetune", "//finetune/lm", "//frontends", "//models", "//models:find", "//models:registry", "@pypi//click", "@pypi//numpy", "@pypi//rich", "@pypi//safetensors"],
+        "lib": ["//:api", "//:errors", "//:extras", "//:files", "//:folders", "//:root", "//:signals", "//:terminal", "//backends", "//backends/c", "//backends/gpu", "//backends/native", "//backends/training", "//backends/tvm", "//cli:export", "//compiler", "//compiler:backward", "//compiler:infer", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:passes", "//compiler:quantize", "//compiler:sparse", "//devices", "//farm:lib", "//farm/boards", "//farm/cycles", "//farm/jobs", "//farm/references", "//farm/results", "//farm/transports", "//finetune", "//finetune/lm", "//frontends", "//models", "//models:find", "//models:registry", "@pypi//click", "@pypi//numpy", "@pypi//rich", "@pypi//safetensors"],
     },
     "compiler": {
         "backward": ["//:errors", "//:root", "//compiler:infer", "//compiler:ir", "//compiler:optim", "//compiler:sparse"],
@@ -92,10 +92,10 @@ DEPS = {
     },
     "farm/cli": {
         "base": ["//:errors", "//:root", "//:terminal", "@pypi//click"],
-        "bench": ["//:errors", "//:extras", "//:root", "//devices", "//farm/bench", "//farm/boards", "//farm/cli:base", "//farm/cli:bench_lib", "//farm/references", "//farm/references:protocol", "@pypi//click"],
-        "bench_lib": ["//:errors", "//:extras", "//:root", "//:terminal", "//backends", "//backends/c", "//devices", "//farm:lib", "//farm/bench", "//farm/bench/paper", "//farm/boards", "//farm/cli:base", "//farm/references", "//farm/references:protocol", "//farm/results", "@pypi//click", "@pypi//rich"],
-        "farm": ["//:root", "//farm/cli:lib", "@pypi//click"],
-        "lib": ["//:errors", "//:files", "//:folders", "//:root", "//backends", "//farm:lib", "//farm/bench:ab", "//farm/boards", "//farm/cli:base", "//farm/cycles", "//farm/jobs", "//farm/labgrid", "//farm/results", "//farm/transports", "@pypi//click", "@pypi//rich"],
+        "bench": ["//:errors", "//:extras", "//:root", "//:signals", "//devices", "//farm/bench", "//farm/boards", "//farm/cli:base", "//farm/cli:bench_lib", "//farm/references", "//farm/references:protocol", "@pypi//click"],
+        "bench_lib": ["//:errors", "//:extras", "//:root", "//:signals", "//:terminal", "//backends", "//backends/c", "//devices", "//farm:lib", "//farm/bench", "//farm/bench/paper", "//farm/boards", "//farm/cli:base", "//farm/references", "//farm/references:protocol", "//farm/results", "@pypi//click", "@pypi//rich"],
+        "farm": ["//:root", "//:signals", "//farm/cli:lib", "@pypi//click"],
+        "lib": ["//:errors", "//:files", "//:folders", "//:root", "//:signals", "//backends", "//farm:lib", "//farm/bench:ab", "//farm/boards", "//farm/cli:base", "//farm/cycles", "//farm/jobs", "//farm/labgrid", "//farm/results", "//farm/transports", "@pypi//click", "@pypi//rich"],
         "report_lib": ["//:errors", "//:files", "//:root", "//farm/cli:base", "//farm/cli:lib", "//farm/report", "//farm/results", "@pypi//click"],
     },
     "farm/cycles": {

@@ -24,7 +24,8 @@ CLEAN = r"""
 real=$(cd "$1" 2>/dev/null && pwd -P) || real=$1  # /proc has no symbolic links
 ls -l /proc/[0-9]*/cwd 2>/dev/null | while read -r line; do
   case $line in
-    *"-> $real" | *"-> $real/"* | *"-> $real (deleted)") pid=${line#*/proc/}; kill -9 "${pid%%/*}" ;;
+    *"-> $real" | *"-> $real/"* | *"-> $real (deleted)")
+      pid=${line#*/proc/}; kill -9 "${pid%%/*}" ;;
   esac
 done
 rm -rf -- "$1"
@@ -51,9 +52,7 @@ class Job:
         for name in (*self.inputs, *self.libraries, *self.outputs):
             _check_name(name)
         if PROGRAM in {*self.inputs, *self.libraries}:
-            raise FarmError(
-                f"an input cannot be named {PROGRAM!r}, as the job's program is"
-            )
+            raise FarmError(f"an input cannot be named {PROGRAM!r}, as the job's program is")
         if not (self.time_limit_s > 0 and math.isfinite(self.time_limit_s)):
             raise FarmError(
                 f"time_limit_s must be a positive number of seconds, not {self.time_limit_s}"
