@@ -6,9 +6,9 @@ from types import FrameType
 
 
 def end_on_sigterm() -> None:
-    """Let SIGTERM end this process as Ctrl-C does, with the shell's status 143.
+    """Handle SIGTERM as Ctrl-C: unwind, and exit with the status 143.
 
-    By default it ends it at once, which leaves its temporary folders and workers.
+    By default it ends the process at once, which leaves its temporary folders and workers.
     """
     signal.signal(signal.SIGTERM, _exit)
 

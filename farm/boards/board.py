@@ -80,7 +80,7 @@ class AdbPhone:
 
 def _check_workdir(path: str) -> None:
     if not path.startswith("/"):
-        raise FarmError(f"workdir {path!r} is no absolute path; give one such as /home/pi/jobs")
+        raise FarmError(f"workdir {path!r} is no absolute path; give one such as /var/tmp/jobs")
 
 
 @dataclass(frozen=True)

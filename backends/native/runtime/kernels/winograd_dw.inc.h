@@ -19,8 +19,9 @@
  *                           panels wait in the shared one
  */
 
-#if !defined(PE_N) || !defined(PE_SPLIT) || !defined(PE_TILE) || !defined(PE_VL)
-#error "winograd_dw.inc.h needs PE_N, PE_SPLIT, PE_TILE and PE_VL"
+#if !defined(PE_N) || !defined(PE_OWN_FLOATS) || !defined(PE_SPLIT) || !defined(PE_TILE) ||        \
+    !defined(PE_VL)
+#error "winograd_dw.inc.h needs PE_N, PE_OWN_FLOATS, PE_SPLIT, PE_TILE and PE_VL"
 #endif
 
 #define PE_A_ROW 1
