@@ -31,6 +31,7 @@ from pockengine.frontends.torch.memory import Known, Memory
 from pockengine.frontends.torch.nodes import (
     arguments_of,
     check_order,
+    is_empty,
     module_path,
     placeholders,
     result_type,
@@ -230,6 +231,8 @@ class _Importer(GraphWalker):
     def _part(self, node: Node) -> Known:
         """Return one of an operator's results; recompute them if requested again after a write."""
         sequence, index = node.args
+        if is_empty(node):
+            return without_elements(node)
         parts = self._derive(sequence) if node in self.known else self.known[sequence]
         return parts if parts is None or isinstance(parts, Missing) else parts[index]
 
@@ -239,7 +242,7 @@ class _Importer(GraphWalker):
         if refused and varies(node):  # as does its source, which was named
             return None
         shape, dtype = result_type(node)
-        if dtype is not None and 0 in shape:
+        if dtype is not None and 0 in shape and not overload.startswith("split"):
             return without_elements(node)
         numbers = self._is_complex(node)
         rule = complex_rule_for(overload) if numbers else rule_for(overload)

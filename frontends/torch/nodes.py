@@ -143,6 +143,12 @@ def quoted(file: str, number: int) -> str:
     return f"`{text}` at {file}:{number}" if text else f"at {file}:{number}"
 
 
+def is_empty(node: Node) -> bool:
+    """Whether a result is a single tensor without elements."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.numel() == 0
+
+
 def without_elements(node: Node) -> Any:
     """Return constants for results without elements, which need no computation."""
     values = node.meta["val"]

@@ -12,7 +12,9 @@ from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.emit.slices import slice_at
 from pockengine.frontends.layout import Tensor, permute, plain, reshape
 from pockengine.frontends.torch.aten.places import pad_by_copies
-from pockengine.frontends.torch.aten.registry import AtenContext, aten
+from pockengine.frontends.torch.aten.registry import AtenContext, Missing, aten
+
+NOTHING = Missing("a part without elements")
 
 
 @aten(
@@ -133,7 +135,7 @@ def chunk(ctx: AtenContext, x: Tensor, chunks: int, dim: int) -> list[Tensor]:
 
 
 @aten("split.Tensor")
-def split(ctx: AtenContext, x: Tensor, split_size: int, dim: int) -> list[Tensor]:
+def split(ctx: AtenContext, x: Tensor, split_size: int, dim: int) -> list[Tensor | Missing]:
     """Split into parts of this size; the last may be smaller."""
     size = x.shape[dim]
     parts = [min(split_size, size - first) for first in range(0, size, split_size)]
@@ -141,11 +143,15 @@ def split(ctx: AtenContext, x: Tensor, split_size: int, dim: int) -> list[Tensor
 
 
 @aten("split_with_sizes.default", "split.sizes")
-def split_sizes(ctx: AtenContext, x: Tensor, split_sizes: Sequence[int], dim: int) -> list[Tensor]:
+def split_sizes(
+    ctx: AtenContext, x: Tensor, split_sizes: Sequence[int], dim: int
+) -> list[Tensor | Missing]:
     """Split into parts of these sizes."""
-    parts, first = [], 0
+    parts: list[Tensor | Missing] = []
+    first = 0
     for size in split_sizes:
-        parts.append(emit.slice_dim(ctx.g, x, dim, start=first, stop=first + size))
+        part = emit.slice_dim(ctx.g, x, dim, start=first, stop=first + size) if size else NOTHING
+        parts.append(part)
         first += size
     return parts
 

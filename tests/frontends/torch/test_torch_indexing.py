@@ -52,6 +52,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "indices at the end": lambda x: x[..., TWICE, TWICE],
     "a constant integer and indices": lambda x: x[torch.arange(3), torch.full((), 1)],
     "a written constant column": written_column,
+    "a part without elements": lambda x: torch.cat([y.cos() for y in x.split([3, 0, 1], 1)], 1),
     "take": lambda x: x.take(ROWS * 7),
     "take along, broadcast": lambda x: x.take_along_dim(COLUMNS.reshape(1, 2, 1) % 4, 1),
     "put": lambda x: put(x, accumulate=False),
