@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pockengine.compiler.ir import F32, Builder
+from pockengine.compiler.ir import BOOL, F32, Builder
 from pockengine.frontends import emit
 from pockengine.frontends.emit import Number
 from pockengine.frontends.emit.index import last_writers, only_last
@@ -31,8 +31,8 @@ def _cut(g: Builder, src: Tensor, index: Tensor) -> Tensor:
 
 def _added(g: Builder, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """Add up src at its places in a tensor of zeros like x."""
-    if x.dtype is not F32:
-        raise Unsupported(f"writing at indices of {x.dtype.value}; convert to float32 first")
+    if src.dtype is not F32:
+        raise Unsupported(f"writing at indices of {src.dtype.value}; convert to float32 first")
     added = g.take_along_dx(
         framework_order(g, src),
         framework_order(g, index),
@@ -56,9 +56,13 @@ def scatter(g: Builder, x: Tensor, dim: int, index: Tensor, src: Tensor | Number
         return reshape(
             g, scatter(g, reshape(g, x, (1,)), 0, index=reshape(g, index, (1,)), src=line), ()
         )
+    if x.dtype is BOOL:
+        numbers = emit.cast(g, src, F32) if isinstance(src, Tensor) else float(bool(src))
+        written = scatter(g, emit.cast(g, x, F32), dim, index=index, src=numbers)
+        return emit.arithmetic(g, "gt", written, 0.5)
     hit = emit.arithmetic(g, "gt", _hits(g, x, dim, index), 0.0)
     if not isinstance(src, Tensor):
-        new = emit.scalar(g, float(src), F32)
+        new = emit.scalar(g, src, x.dtype)
     else:
         src, dims = _cut(g, src, index), _last(x.rank, dim)
         last = last_writers(g, permute(index, dims))

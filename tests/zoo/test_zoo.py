@@ -10,6 +10,7 @@ SOME = [
     "attention",
     "bert",
     "deberta-v2",
+    "deepseek-v3.2",
     "llama",
     "longformer-fills-in",
     "policy",

@@ -47,6 +47,17 @@ EXPERTS = {
     "shared_expert_intermediate_size": 24,
 }
 ROUTED = {**EXPERTS, "output_router_logits": True}
+LATENT = {
+    **{name: 8 for name in ("kv_lora_rank", "q_lora_rank", "v_head_dim")},
+    **{name: 8 for name in ("qk_rope_head_dim", "qk_nope_head_dim")},
+    "num_key_value_heads": 4,
+    "n_routed_experts": 4,
+    "n_group": 2,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+}
+CHOSEN = {"index_head_dim": 16, "index_n_heads": 16, "index_topk": 4}
+"""Keys that each query attends to; with fewer heads many tie, and each framework takes others."""
 OWN_NAMES = ("Funnel", "XLNet")
 """Configurations that refuse settings of `SMALL` that they do not know."""
 PAIRED = {
@@ -206,6 +217,7 @@ LANGUAGE: dict[str, Callable[[], Case]] = {
     "qwen2-moe-no-router": decoder("Qwen2Moe", **GROUPED, **EXPERTS),
     "qwen3-moe": decoder("Qwen3Moe", **GROUPED, **ROUTED),
     "olmoe": decoder("Olmoe", **GROUPED, **ROUTED),
+    "deepseek-v3.2": decoder("DeepseekV32", **{**GROUPED, **EXPERTS, **LATENT, **CHOSEN}),
     "bert": classifier("Bert"),
     "bert-fills-in": masked_language("Bert"),
     "bert-answers": answerer,
