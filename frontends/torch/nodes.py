@@ -144,9 +144,10 @@ def quoted(file: str, number: int) -> str:
 
 
 def is_empty(node: Node) -> bool:
-    """Whether a result is a single tensor without elements."""
+    """Whether a result is a single tensor without elements, whatever the data."""
     value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.numel() == 0
+    sizes = value.shape if isinstance(value, torch.Tensor) else ()
+    return any(isinstance(size, int) and size == 0 for size in sizes)
 
 
 def without_elements(node: Node) -> Any:
