@@ -102,7 +102,9 @@ def patiently(url: sql.URL, patience_s: float, task: Callable[[], T]) -> T:
         try:
             return task()
         except (sql.exc.OperationalError, sql.exc.InterfaceError) as error:
-            down = f"{url!r}: the database does not answer: {_first_line(error)}"
+            other = _code(error) == sqlite3.SQLITE_ERROR
+            fault = "has other tables than this version's" if other else "does not answer"
+            down = f"{url!r}: the database {fault}: {_first_line(error)}"
             if _stays(error) or time.monotonic() + pause > deadline:
                 raise DatabaseDown(down) from None
             if not announced and time.monotonic() >= start + 1:
@@ -122,11 +124,16 @@ def _first_line(error: sql.exc.DBAPIError) -> str:
 
 def _stays(error: sql.exc.DBAPIError) -> bool:
     """Whether SQLite's error is permanent: a full disk, an unwritable file, other tables."""
-    code = getattr(error.orig, "sqlite_errorcode", sqlite3.SQLITE_BUSY)
-    return code & 0xFF in (
+    return _code(error) in (
         *(sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN),
         sqlite3.SQLITE_ERROR,
     )
+
+
+def _code(error: sql.exc.DBAPIError) -> int:
+    """Return SQLite's primary error code; that of a busy file for other databases."""
+    code: int = getattr(error.orig, "sqlite_errorcode", sqlite3.SQLITE_BUSY)
+    return code & 0xFF
 
 
 def _no_implicit_begin(connection: Any, _: Any) -> None:
