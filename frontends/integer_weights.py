@@ -53,8 +53,10 @@ def store_integers(graph: Graph, weights: Mapping[str, IntegerWeight], integers:
         if integers and weight.symmetric and len(param.value.shape) > 1:
             param.quantization = Quantization(found.scales, (0,) * len(found.scales), found.axis)
     if integers and not any(param.quantization for param in graph.params.values()):
+        lopsided = "; those in uint8 must be int8 (QuantType.QInt8)" if weights else ""
         raise ImportModelError(
             f"{graph.name} has no int8 weights; calibrate it: quantize=pockengine.Int8({{...}})"
+            f"{lopsided}"
         )
 
 

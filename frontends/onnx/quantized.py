@@ -207,6 +207,8 @@ class _Rewriter:
         copy = NodeProto()
         copy.CopyFrom(node)
         form = FORMS.get(node.op_type)
+        if form is None and node.op_type.startswith("QLinear"):
+            raise _refused(node, "unknown; quantize the model in QDQ pairs (QuantFormat.QDQ)")
         if form is None:
             yield copy
             return

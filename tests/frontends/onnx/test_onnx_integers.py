@@ -169,6 +169,18 @@ def test_it_trains_in_int8_and_exports_int8(tmp_path: Path) -> None:
     np.testing.assert_allclose(logits, by_onnxruntime(again, x), atol=0.05)
 
 
+def test_an_unknown_operator_on_integers_is_named() -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("QLinearSigmoid", [*"qszsz"], ["r"], name="sig", domain="com.microsoft"),
+        helper.make_node("DequantizeLinear", ["r", "s", "z"], ["y"]),
+    ]
+    model = model_of(nodes, {"s": np.float32(0.1), "z": np.int8(0)})
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    with pytest.raises(ImportModelError, match=r"QLinearSigmoid in sig: unknown; .*QDQ"):
+        from_onnx(model)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
