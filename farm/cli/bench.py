@@ -51,7 +51,7 @@ EPILOG = "\n\n".join(
 )
 @click.option("--steps", default=10, show_default=True, type=click.IntRange(min=1))
 @click.option("--batch", "batches", multiple=True, type=click.IntRange(min=1), help="Default: 4.")
-@click.option("--threads", type=click.IntRange(min=1), help="Default: all cores; emulated: 1.")
+@click.option("--threads", type=click.IntRange(1, 4096), help="Default: all cores; emulated: 1.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Append records here.")
 @click.option("--database", help="SQLAlchemy URL of the results; default: SQLite of this user.")
 @click.option(
