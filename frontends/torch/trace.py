@@ -24,6 +24,7 @@ from pockengine.errors import ImportModelError, PockEngineError
 from pockengine.frontends.faults import OURS, own_fault, theirs
 from pockengine.frontends.torch.blocks import inline_blocks
 from pockengine.frontends.torch.counts import Guards
+from pockengine.frontends.torch.data_checks import answer_of_check, checks_passed
 from pockengine.frontends.torch.dead import drop_dead
 from pockengine.frontends.torch.decisions import (
     TORCH,
@@ -44,7 +45,6 @@ from pockengine.frontends.torch.packed import PackedSequences
 from pockengine.frontends.torch.places import Distances
 from pockengine.frontends.torch.replaced import replaced
 from pockengine.frontends.torch.selected import SameSizes, select_all
-from pockengine.frontends.torch.size_checks import answer_of_check, checks_passed
 from pockengine.frontends.torch.stacks import short_stacks
 from pockengine.frontends.torch.stand_ins import stand_ins
 from pockengine.frontends.torch.strides import follow_memory
@@ -84,13 +84,13 @@ class _AsksForNumber(ImportModelError):
 
 @dataclass
 class _Decisions:
-    """What the trace of a module cannot decide: answers, guards and size checks."""
+    """What the trace of a module cannot decide: answers, guards and checks of data."""
 
     answers: Answers | None = None
     guards: set[Line] = field(default_factory=set)
     """Lines whose guards of no rows may be passed."""
     checks: dict[Line, bool] = field(default_factory=dict)
-    """How sizes compare on lines that only check them."""
+    """How numbers compare on lines that only check them."""
 
 
 def _traced(
