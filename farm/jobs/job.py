@@ -81,7 +81,7 @@ def run_job(
     """
     files = {PROGRAM: job.program, **job.inputs, **job.libraries}
     with _folder(transport) as folder:
-        with _readable(files), _boards_fault():
+        with _jobs_fault(files), _boards_fault():
             for name, source in files.items():
                 transport.put(source, f"{folder}/{name}", progress)
             _verify(transport, folder, files)
@@ -133,7 +133,7 @@ def _boards_fault() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _readable(files: Mapping[str, Path]) -> Iterator[None]:
+def _jobs_fault(files: Mapping[str, Path]) -> Iterator[None]:
     """Blame the job for a file of this machine that is gone or cannot be read."""
     try:
         yield
