@@ -449,7 +449,7 @@ DEPS = {
         "remaining": ["//:errors", "//:root", "//devices", "//farm/boards", "//farm/images", "//farm/transports", "//tests/farm:helpers", "@pypi//hypothesis"],
     },
     "tests/farm/cli": {
-        "test_bench": ["//:api", "//:errors", "//:root", "//compiler:sparse", "//farm/bench", "//farm/boards", "//farm/cli:bench_lib", "//farm/references", "//farm/references:protocol", "//farm/results", "//farm/transports", "//models", "//models:registry", "//tests/farm:helpers", "@pypi//click", "@pypi//numpy"],
+        "test_bench": ["//:api", "//:errors", "//:root", "//backends", "//compiler:sparse", "//farm/bench", "//farm/boards", "//farm/cli:bench_lib", "//farm/references", "//farm/references:protocol", "//farm/results", "//farm/transports", "//models", "//models:registry", "//tests/farm:helpers", "@pypi//click", "@pypi//numpy"],
         "test_cli": ["//:root", "//farm/boards", "//farm/cli:lib", "//farm/images", "//farm/transports", "//tests/farm:helpers", "@pypi//click"],
         "test_jobs": ["//:root", "//farm/boards", "//farm/cli:lib", "//farm/jobs", "//tests/farm:helpers", "@pypi//click"],
     },

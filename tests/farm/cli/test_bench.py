@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from pockengine.backends.session import MOST_THREADS
 from pockengine.compiler.sparse.presets import PRESETS
 from pockengine.errors import BoardUnreachable, FarmError, JobFailed
 from pockengine.farm.bench import flow as bench_flow
@@ -284,6 +285,15 @@ def test_schemes_that_no_reference_can_train_are_an_error(case: Case, tmp_path: 
     scheme.write_text('[params]\n"features.2.conv.0.0.weight" = { lora = 2, alpha = 4 }')
     with pytest.raises(FarmError, match="trains 1 adapters, which the bench's references do not"):
         case.for_scheme(str(scheme))
+
+
+def test_threads_are_limited_as_in_sessions(tmp_path: Path) -> None:
+    most = bench(tmp_path, f"--threads={MOST_THREADS}", "--list")
+    one_more = bench(tmp_path, f"--threads={MOST_THREADS + 1}", "--list")
+
+    assert most[0] == 0
+    assert one_more[0] == 2
+    assert "--threads" in one_more[1]
 
 
 @pytest.mark.usefixtures("no_peers")
