@@ -3,7 +3,6 @@
 One table maps each op (for a fusion: its anchor's) to its family of kernels.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 from pockengine.backends.c.convolutions.conv import CONVOLUTION
@@ -225,14 +224,12 @@ class CBackend:
         """The compiler's target.
 
         Attention is not fused if its products use bf16 tiles of a matrix unit, or if memory matters
-        most: tiled blocks of rows then take less than the scratch of all threads. Products decode
-        weights themselves, except those of a matrix unit.
+        most: tiled blocks of rows then take less than the scratch of all threads.
         """
         by_tiles = self.options.bf16 and self.device.cpu.amx
         stays = by_tiles or not self.options.packed
-        decoding = frozenset[str]() if by_tiles else FUSION.decoding
         return Target(
-            replace(FUSION, decoding=decoding),
+            FUSION,
             self.choose,
             self.device.name,
             OPS,

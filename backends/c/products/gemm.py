@@ -74,7 +74,8 @@ def product_text(opened: Anchored, spec: ProductSpec) -> tuple[list[Code], Text]
     if isinstance(spec, BlocksSpec):
         return [opened.io, _blocks_run(opened, spec), *opened.end], _blocks_prelude(opened, spec)
     if isinstance(spec, AmxSpec):
-        run = f"{opened.symbol}_run(w, &io, {', '.join(opened.names)}, scratch);"
+        a, b = (opened.names[0], "NULL") if spec.product.stored else opened.names
+        run = f"{opened.symbol}_run(w, &io, {a}, {b}, scratch);"
         return [opened.io, run, *opened.end], _amx_prelude(opened, spec)
     return _tiled_body(opened, spec), _tiled_prelude(opened, spec)
 
@@ -202,13 +203,17 @@ def _amx_prelude(opened: Anchored, spec: AmxSpec) -> Text:
         "PE_A_STEP": p.a_step,
         "PE_B_PITCH": p.b_pitch,
         "PE_B_TRANSPOSED": int(p.b_transposed),
-        "PE_BY_ROWS": int(spec.by_rows),
-        "PE_BLOCK_COLUMNS": spec.block_columns,
+        "PE_OWN_ROWS": int(spec.own_rows),
+        "PE_OWN_LINES": spec.lines,
+        "PE_KB": spec.depth,
         "PE_BATCH": p.batch,
-        "PE_THREADS": spec.packers,
+        "PE_THREADS": spec.threads,
         "PE_A_BATCH(i)": batch_offset(p.a_batch, p.batch),
         "PE_B_BATCH(i)": batch_offset(p.b_batch, p.batch),
+        **_decoding_macros(opened, p),
     }
+    if p.stored is DType.BF16:
+        macros["PE_B_BF16"] = 1
     return _comment(p) + template(macros, opened.store, "gemm_amx")
 
 

@@ -210,7 +210,7 @@ def choose_product(
     if not options.bf16 and _pays_to_stream(product, device):
         stream = StreamSpec(product, machine_of(device).lanes)
         return Choice("stream", scratch_bytes=stream.scratch_bytes, spec=stream)
-    tiles_of_pairs = choose_amx(product, device) if options.bf16 and not product.stored else None
+    tiles_of_pairs = choose_amx(product, device) if options.bf16 else None
     if tiles_of_pairs is not None:
         return tiles_of_pairs
     f32, kind = None, "f32"

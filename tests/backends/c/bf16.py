@@ -23,3 +23,8 @@ def with_tiles(isa: str) -> Device:
     """A device with bf16 tiles; builds without them use vectors."""
     device = device_of(isa, 2)
     return replace(device, processor=replace(device.cpu, bf16=True, amx=True))
+
+
+def small_cache(device: Device) -> Device:
+    """The same with a second-level cache that holds twice 64 lines of 32 steps."""
+    return replace(device, processor=replace(device.cpu, l2_bytes=8_192))

@@ -21,7 +21,7 @@ from pockengine.tests.backends.c.anchors import (
     check_on_arm,
     with_epilogue,
 )
-from pockengine.tests.backends.c.bf16 import bf16_kernel, to_bf16, with_tiles
+from pockengine.tests.backends.c.bf16 import bf16_kernel, small_cache, to_bf16, with_tiles
 from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw_array, run_cases
 
 BITS = (4, 8)
@@ -145,27 +145,41 @@ def test_products_with_halves_agree_with_the_oracle(isa: str, tmp_path: Path) ->
 
 
 LARGE = [((20,), 61, 64, "residual"), ((33,), 96, 608, "gate"), ((2, 9), 35, 96, "bare")]
+TILED = [((2, 35), 61, 64, "residual"), ((33,), 160, 608, "gate")]
+"""Products with enough rows for tiles of a matrix unit: with more rows than columns, and of several
+blocks of columns and steps.
+"""
 
 
-@pytest.mark.parametrize("compiler", [FAST, NATIVE], ids=["optimised", "sanitized"])
-def test_bf16_products_with_stored_weights_sum_in_f32(
-    compiler: tuple[str, ...], tmp_path: Path
-) -> None:
-    """Numbers of bf16, or codes with scales that are powers of two: only sums are rounded."""
-    drawn = []
-    for seed, (product, way) in enumerate(itertools.product(LARGE, WAYS)):
-        node, rng = product_case(product, way)[0], np.random.default_rng(seed)
+def rounded_operands(product: Product, seed: int) -> list[tuple[Node, tuple[np.ndarray, ...]]]:
+    """Return a product in all ways, on bf16 numbers, and codes with scales that are powers of two:
+    only sums are rounded.
+    """
+    drawn, rng = [], np.random.default_rng(seed)
+    for way in WAYS:
+        node = product_case(product, way)[0]
         a, codes, scales, *others = (draw_array(rng, value) for value in node.operands)
         codes = rng.integers(-127, 128, codes.shape).astype(codes.dtype)
         scales = np.exp2(rng.integers(-9, -4, scales.shape)).astype(np.float16)
         drawn.append((node, (to_bf16(a), codes, scales, *others)))
-    for seed, (product, halves) in enumerate(itertools.product(LARGE, HALVES)):
-        node, rng = widening_case(product, halves), np.random.default_rng(seed)
+    for halves in HALVES:
+        node = widening_case(product, halves)
         a, x, *others = (draw_array(rng, value) for value in node.operands)
         x = converted(to_bf16(converted(x, F32)), halves[0])
         drawn.append((node, (to_bf16(a), x, *others)))
-    device = device_of("avx512")
+    return drawn
+
+
+@pytest.mark.parametrize("compiler", [FAST, NATIVE], ids=["optimised", "sanitized"])
+@pytest.mark.parametrize("tiles", [False, True], ids=["vectors", "tiles"])
+def test_bf16_products_with_stored_weights_sum_in_f32(
+    tiles: bool, compiler: tuple[str, ...], tmp_path: Path
+) -> None:
+    device = small_cache(with_tiles("avx512")) if tiles else device_of("avx512")
+    products = enumerate(TILED if tiles else LARGE)
+    drawn = [each for seed, product in products for each in rounded_operands(product, seed)]
     cases = [Case(node, bf16_kernel(node, device), operands) for node, operands in drawn]
+    assert all(("_amx__" in case.kernel.symbol) == tiles for case in cases)
     assert all("pe_bf16" in case.kernel.symbol for case in cases)
     check(cases, tmp_path, compiler)
 
@@ -179,6 +193,5 @@ def test_pairs_are_read_in_place_if_they_are_aligned(columns: int, in_place: int
 
 
 def test_weights_of_products_are_decoded_inside() -> None:
-    """Not where bf16 tiles of a matrix unit multiply them."""
-    assert CBackend(device_of("avx2")).target().fusion.decoding == {"matmul"}
-    assert not CBackend(with_tiles("avx512"), bf16=True).target().fusion.decoding
+    for backend in (CBackend(device_of("avx2")), CBackend(with_tiles("avx512"), bf16=True)):
+        assert backend.target().fusion.decoding == {"matmul"}

@@ -31,7 +31,7 @@ from pockengine.tests.backends.c.anchors import (
     epilogues,
     with_epilogue,
 )
-from pockengine.tests.backends.c.bf16 import bf16_kernel, to_bf16, with_tiles
+from pockengine.tests.backends.c.bf16 import bf16_kernel, small_cache, to_bf16, with_tiles
 from pockengine.tests.backends.c.harness import Case, device_of, emitter, new_builder, run_cases
 from pockengine.tests.backends.c.problems import SETTINGS, matmul
 
@@ -209,19 +209,23 @@ def test_bf16_operands_are_rounded_to_nearest_even(tmp_path: Path) -> None:
 
 
 def amx_case(node: Node, seed: int) -> Case:
-    case = case_of(node, lambda each, _: bf16_kernel(each, with_tiles("avx512")), "avx512", seed)
+    device = small_cache(with_tiles("avx512")) if seed % 2 else with_tiles("avx512")
+    case = case_of(node, lambda each, _: bf16_kernel(each, device), "avx512", seed)
     assert "_amx__" in case.kernel.symbol
     return replace(case, operands=tuple(to_bf16(operand) for operand in case.operands))
 
 
 def tiled_cases() -> list[Case]:
     transposes = [(a, b) for a in (False, True) for b in (False, True)]
-    shapes = [(32, 32, 32), (33, 50, 65), (65, 33, 40), (600, 64, 700), (40, 1000, 97)]
+    shapes = [(32, 32, 32), (33, 50, 65), (65, 33, 40), (40, 1000, 97)]
     nodes = [matmul(*shape, transpose) for shape in shapes for transpose in transposes]
     nodes += [with_epilogue(matmul(40, 47, 1999), name) for name in ("residual", "two_results")]
     nodes += [matmul(40, 33, 70, transpose, ((3,), (3,))) for transpose in transposes]
     nodes.append(with_epilogue(matmul(32, 64, 32, batches=((2, 3), (3,))), "residual"))
-    return [amx_case(node, seed) for seed, node in enumerate(nodes)]
+    cases = [amx_case(node, seed) for seed, node in enumerate(nodes)]
+    in_blocks = [matmul(300, 64, 700, each) for each in transposes]
+    in_blocks += [matmul(40, 200, 300), matmul(40, 50, 600, batches=((2,), (2,)))]
+    return cases + [amx_case(node, 1) for node in in_blocks]
 
 
 @pytest.mark.parametrize("compiler", [FAST, None], ids=["optimised", "sanitized"])
@@ -234,13 +238,12 @@ def test_the_machines_own_tiles_sum_in_f32(tmp_path: Path) -> None:
     check_with_zig(tiled_cases(), tmp_path, "host")
 
 
-def test_blocks_of_columns_meet_all_rows(tmp_path: Path) -> None:
-    """A cache of 32 columns of 300 numbers: a product of 200 columns takes seven blocks."""
-    device = with_tiles("avx512")
-    device = replace(device, processor=replace(device.cpu, l2_bytes=40_000))
-    case = case_of(matmul(40, 200, 300), lambda n, _: bf16_kernel(n, device), "avx512", 0)
-    assert "#define PE_BLOCK_COLUMNS 32\n" in case.kernel.source
-    check([replace(case, operands=tuple(map(to_bf16, case.operands)))], tmp_path, compiler=FAST)
+@pytest.mark.parametrize(("rows", "columns"), [(40, 200), (200, 40)])
+def test_blocks_of_lines_and_steps_stay_in_the_cache(rows: int, columns: int) -> None:
+    """The longer operand is packed by each thread, in blocks of half the second-level cache."""
+    case = amx_case(matmul(rows, columns, 700), seed=1)
+    for name, value in ("OWN_ROWS", int(rows > columns)), ("OWN_LINES", 64), ("KB", 32):
+        assert f"#define PE_{name} {value}\n" in case.kernel.source
 
 
 def test_small_products_keep_f32() -> None:
