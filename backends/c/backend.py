@@ -223,11 +223,9 @@ class CBackend:
     def target(self) -> Target:
         """The compiler's target.
 
-        Attention is not fused if its products use bf16 tiles of a matrix unit, or if memory matters
-        most: tiled blocks of rows then take less than the scratch of all threads.
+        Attention is not fused if memory matters most: tiled blocks of rows then take less than the
+        scratch of all threads.
         """
-        by_tiles = self.options.bf16 and self.device.cpu.amx
-        stays = by_tiles or not self.options.packed
         return Target(
             FUSION,
             self.choose,
@@ -235,7 +233,7 @@ class CBackend:
             OPS,
             spaces=_spaces(self.device),
             overwrites=OVERWRITES,
-            attention=0 if stays else LONGEST,
+            attention=LONGEST if self.options.packed else 0,
             triangles_alone=True,
         )
 

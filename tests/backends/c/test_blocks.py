@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pockengine.backends.c.backend import CBackend
+from pockengine.backends.c.products.attention import LONGEST
 from pockengine.backends.native.kernel import align
 from pockengine.compiler.ir import Builder, DType, Graph, Node, TensorType
 from pockengine.compiler.ir.blocks import Blocks
@@ -192,6 +193,7 @@ def test_pairs_are_read_in_place_if_they_are_aligned(columns: int, in_place: int
     assert f"#define PE_B_IN_PLACE {in_place}\n" in source
 
 
-def test_weights_of_products_are_decoded_inside() -> None:
+def test_weights_are_decoded_inside_products_and_attention_is_fused() -> None:
     for backend in (CBackend(device_of("avx2")), CBackend(with_tiles("avx512"), bf16=True)):
         assert backend.target().fusion.decoding == {"matmul"}
+        assert backend.target().attention == LONGEST
