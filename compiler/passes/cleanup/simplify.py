@@ -160,6 +160,13 @@ def _same_choice(_: Builder, node: Node) -> Value | None:
     return a if a is b and a.type == node.result.type else None
 
 
+def _known_choice(g: Builder, node: Node) -> Value | None:
+    """where(all true, x, y) => x, as transformers masks texts without padding; all false => y."""
+    condition = _number(g, node.operands[0])
+    chosen = node.operands[1 if condition else 2]
+    return chosen if condition is not None and chosen.type == node.result.type else None
+
+
 def _single_summand(g: Builder, node: Node) -> Value | None:
     """Sum or mean along dimensions of size 1 => reshape(x), which needs no kernel or scratch."""
     (x,) = node.operands
@@ -178,7 +185,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "sub": (_neutral(0.0, (1,)), _scalar_broadcast),
     "mul": (_neutral(1.0, (0, 1)), _scalar_broadcast),
     "div": (_neutral(1.0, (1,)), _scalar_broadcast),
-    "where": (_same_choice, _scalar_broadcast),
+    "where": (_same_choice, _known_choice, _scalar_broadcast),
     "neg": (_double_neg,),
     "reshape": (_same_type, _merge_reshapes),
     "broadcast_to": (_same_type,),
