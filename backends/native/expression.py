@@ -301,9 +301,8 @@ def _fields(node: Node) -> dict[str, Code]:
     """Return the fields of a node's template beside its operands."""
     if node.op not in QUANTIZED:
         return {"s": c_scalar(node.operands[0].dtype).vector[-1]}
-    fields: dict[str, Code] = {
-        "rescale": "pe_rescale_down" if node.attrs.get("down") else "pe_rescale"
-    }
+    kind = [f"_{name}" for name in ("once", "down") if node.attrs.get(name)]
+    fields: dict[str, Code] = {"rescale": "".join(["pe_rescale", *kind])}
     for name in ("zero", "low", "high"):
         value = node.attrs.get(name, 0)
         number = "INT32_MIN" if value == -(1 << 31) else str(value)

@@ -8,9 +8,10 @@
 
 `quantize` divides in f32 and rounds halves to even; NaN becomes 0. `rescale` is TensorFlow Lite's
 reference arithmetic: the product's high half with halves rounded up, then a division by a power of
-two with halves rounded away from zero; `down` states that every exponent is negative, which targets
-may use. Scales, multipliers and exponents are operands that broadcast: one for all or one per
-channel.
+two with halves rounded away from zero. With `once` the exact product is rounded, halves up; two
+steps differ from that by one if the first rounds to a half. `down` states that every exponent is
+negative, which targets may use. Scales, multipliers and exponents are operands that broadcast: one
+for all or one per channel.
 
 The cotangent of integers is that of the real numbers they represent: `dequantize` passes it
 through, `quantize` does so where it did not clamp (straight-through estimator).
@@ -98,14 +99,21 @@ def _dequantize(q: np.ndarray, scale: np.ndarray, zero: int) -> np.ndarray:
 
 
 def rescaled(
-    x: np.ndarray, multiplier: np.ndarray, exponent: np.ndarray, down: bool = False
+    x: np.ndarray,
+    multiplier: np.ndarray,
+    exponent: np.ndarray,
+    down: bool = False,
+    once: bool = False,
 ) -> np.ndarray:
     """Multiply i32 by multiplier 2^(exponent - 31), rounded as the module docstring says."""
     if down and np.any(exponent >= 0):
         raise GraphError("rescale goes down only by negative exponents")
     shifted = np.left_shift(x, np.maximum(exponent, 0)).astype(np.int32)
-    high = (shifted.astype(np.int64) * multiplier + (1 << 30)) >> 31
-    right = np.maximum(-exponent.astype(np.int64), 0)
+    product, right = shifted.astype(np.int64) * multiplier, np.maximum(-exponent.astype("i8"), 0)
+    if once:
+        half = np.int64(1) << (30 + right)
+        return np.asarray((product + half) >> (31 + right)).astype(np.int32)
+    high = (product + (1 << 30)) >> 31
     mask = (np.int64(1) << right) - 1
     threshold = (mask >> 1) + (high < 0)
     return np.asarray((high >> right) + ((high & mask) > threshold)).astype(np.int32)
@@ -164,7 +172,7 @@ elementwise(
     "x multiplier exponent",
     rescaled,
     infer=_rescale_type,
-    attrs={"down": False},
+    attrs={"down": False, "once": False},
     small=(2,),
     converts=True,
 )

@@ -16,6 +16,7 @@ from pockengine.compiler.ir import F32, I32, Builder, DType, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.types import f32
 from pockengine.compiler.ops.quantized import fixed_point, rescaled
+from pockengine.compiler.passes.integers.integer_rescale import nearest_fixed_point
 from pockengine.errors import GraphError
 
 I8 = DType.I8
@@ -36,6 +37,32 @@ def test_rescaling_rounds_exactly(x: int, factor: float) -> None:
     assert rescaled(operand, multiplier, exponent)[0] == rescale_exactly(
         x, int(multiplier), int(exponent)
     )
+
+
+@given(WHOLE, st.floats(2**-31, 0.999))
+def test_rescaling_once_rounds_the_product_once(x: int, factor: float) -> None:
+    multiplier, exponent = fixed_point(np.array(factor))
+    operand = np.array([x], np.int32)
+    exact = Fraction(x * int(multiplier), 2 ** (31 - int(exponent)))
+    found = rescaled(operand, multiplier, exponent, once=True)[0]
+    assert found == math.floor(exact + Fraction(1, 2))
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_multipliers_round_once_as_f64_does(exact: bool) -> None:
+    """Factors of random f32 scales, and powers of two, whose products are halves."""
+    rng = np.random.default_rng(0)
+    scales = np.exp2(rng.uniform(-6, 0, (3, 400))).astype("f4").astype(np.float64)
+    factors = 2.0 ** -np.arange(22) if exact else scales[0] * scales[1] / scales[2]
+    multiplier, exponent = nearest_fixed_point(factors)
+    for factor, fixed in zip(factors, zip(multiplier, exponent, strict=True), strict=True):
+        most = min(2**30 - 1, math.floor(255 / factor))
+        halves = (np.arange(-255, 255) + 0.5) / factor
+        x = np.concatenate([np.floor(halves), np.ceil(halves), np.arange(-300, 300)])
+        x = np.append(x, rng.integers(-most, most, 200))
+        x = np.clip(x, -most, most).astype(np.int32)
+        expected = [math.copysign(math.floor(abs(n * factor) + 0.5), n) for n in x.tolist()]
+        np.testing.assert_array_equal(rescaled(x, *fixed, once=True), expected)
 
 
 @given(st.integers(-(2**20), 2**20), st.floats(1.0, 500.0))

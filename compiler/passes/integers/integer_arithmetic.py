@@ -22,10 +22,10 @@ from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import LOSS, Graph, Node, Value
 from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ir.types import I32, DType
-from pockengine.compiler.ops.quantized import fixed_point
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.passes.cleanup.dead_code import DeadCode
+from pockengine.compiler.passes.integers.integer_rescale import rescaled_by, rescaled_once
 from pockengine.compiler.passes.integers.integer_windows import divided, divided_by, window_sums
 from pockengine.compiler.passes.option_types import OneOf
 
@@ -70,6 +70,15 @@ class _Real:
     integers: Value
     scale: Value
     zero: int
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Exact i32 sums and their scale; `once` if TensorFlow Lite rounds them once."""
+
+    integers: Value
+    scale: np.ndarray
+    once: bool = False
 
 
 @dataclass(frozen=True)
@@ -225,34 +234,38 @@ class _Lowering:
             same = known is not None and known[1] == target and known[0].zero == node.attrs["zero"]
             whole = (node.attrs["low"], node.attrs["high"]) == (-128, 127)
             return known[0].integers if known is not None and same and whole else None
-        total, exact = summed
-        factor = exact.astype(np.float32) / np.float32(target)
-        real = g.dequantize(total, g.constant(factor) if factor.ndim else g.scalar(float(factor)))
+        factor = summed.scale.astype(np.float32) / np.float32(target)
+        real = g.dequantize(
+            summed.integers, g.constant(factor) if factor.ndim else g.scalar(float(factor))
+        )
         return g.quantize(real, g.scalar(1.0), **node.attrs)
 
     def _rescaled_sums(self, g: Builder, real: Value, target: np.ndarray) -> Value | None:
         """Rescale a product's sums, with or without a bias per channel."""
         summed = self._biased_sums(g, real)
-        return None if summed is None else _by(g, summed[0], summed[1] / target)
+        if summed is None:
+            return None
+        rescale = rescaled_once if summed.once else rescaled_by
+        return rescale(g, summed.integers, summed.scale / target)
 
-    def _biased_sums(self, g: Builder, real: Value) -> tuple[Value, np.ndarray] | None:
-        """Return a product's sums with their bias, and the scale of the sums."""
+    def _biased_sums(self, g: Builder, real: Value) -> _Sums | None:
+        """Return a product's sums with their bias."""
         summands = real.node.operands if real.node and real.node.op == "add" else (real,)
         sums = [value for value in map(_dequantized, summands) if value in self.exact]
         if len(sums) != 1:
             return None
         (total,), biases = sums, [v for v in summands if _dequantized(v) not in self.exact]
-        exact = self.exact[total]
+        exact, product = self.exact[total], total.node
+        assert product is not None
         if biases:
             (bias,) = biases
             if not bias.type.size == bias.shape[-1:][0] == total.shape[-1]:
                 return None
-            assert total.node is not None
-            room = LARGEST_SUM - terms(total.node) * LARGEST_TERM
+            room = LARGEST_SUM - terms(product) * LARGEST_TERM
             flat = bias if len(bias.shape) == 1 else g.reshape(bias, shape=bias.shape[-1:])
             unit = g.constant(exact.astype(np.float32))
             total = g.add(total, g.quantize(flat, unit, low=-room, high=room, dtype=I32.value))
-        return total, exact
+        return _Sums(total, exact, once=_is_linear(product))
 
     def _rescaled(self, g: Builder, node: Node, target: np.ndarray) -> Value | None:
         """Rescale integers to another scale; unchanged if the scales are equal."""
@@ -263,7 +276,7 @@ class _Lowering:
         limits = (node.attrs["zero"], node.attrs["low"], node.attrs["high"])
         if scale == target and limits == (real.zero, -128, 127):
             return real.integers
-        return _by(g, _centred(g, real), scale / target)
+        return rescaled_by(g, _centred(g, real), scale / target)
 
     def _added(self, g: Builder, real: Value, target: np.ndarray) -> Value | None:
         """Add integers of two scales, each rescaled to twice the larger one."""
@@ -277,8 +290,10 @@ class _Lowering:
         unit = 2 * max(scale for _, scale in known)
         shift = g.scalar(1 << HEADROOM, I32)
         shifted = [(g.mul(_centred(g, each), shift), scale) for each, scale in known]
-        first, second = (_by(g, summand, np.array(scale / unit)) for summand, scale in shifted)
-        return _by(g, g.add(first, second), unit / ((1 << HEADROOM) * target))
+        first, second = (
+            rescaled_by(g, summand, np.array(scale / unit)) for summand, scale in shifted
+        )
+        return rescaled_by(g, g.add(first, second), unit / ((1 << HEADROOM) * target))
 
     def _averaged(self, g: Builder, node: Node, target: np.ndarray) -> Value | None:
         """Sum the integers of each window; also return the op that averages them."""
@@ -299,14 +314,14 @@ class _Lowering:
             return g.narrow(divided(g, total, count), zero=0, **limits)
         return divided_by(g, total, scale / float(target), count)
 
-    def _averaged_sums(self, g: Builder, real: Value) -> tuple[Value, np.ndarray] | None:
-        """Return the sums of an average's windows, and their scale."""
+    def _averaged_sums(self, g: Builder, real: Value) -> _Sums | None:
+        """Return the sums of an average's windows."""
         mean = real.node
         known = None if mean is None else self._summand(mean.operands[0])
         if mean is None or known is None:
             return None
         summed = window_sums(g, mean, known[0].integers, known[0].zero)
-        return None if summed is None else (summed[0], np.array(known[1] / summed[1]))
+        return None if summed is None else _Sums(summed[0], np.array(known[1] / summed[1]))
 
     def _product_of(self, g: Builder, real: Value, target: np.ndarray) -> Value | None:
         """Multiply integers of two scales elementwise."""
@@ -317,7 +332,7 @@ class _Lowering:
         if one is None or other is None:
             return None
         product = g.mul(_centred(g, one[0]), _centred(g, other[0]))
-        return _by(g, product, np.array(one[1] * other[1] / float(target)))
+        return rescaled_by(g, product, np.array(one[1] * other[1] / float(target)))
 
     def _summand(self, value: Value) -> tuple[_Real, float] | None:
         """Return integers with their scale, if that is one constant number."""
@@ -357,6 +372,11 @@ def _meets(node: Node, place: int, scale: Value) -> str | None:
     return "last" if along_rows == node.attrs["transpose_b"] else "inner"
 
 
+def _is_linear(product: Node) -> bool:
+    """Whether a product is FULLY_CONNECTED in TensorFlow Lite, not BATCH_MATMUL."""
+    return product.op == "matmul" and len(product.operands[1].shape) == 2
+
+
 def terms(node: Node) -> int:
     """Return the maximum number of products in a product's sum."""
     first, second = (operand.shape for operand in node.operands)
@@ -378,10 +398,3 @@ def _centred(g: Builder, real: _Real) -> Value:
     """Return i8 as i32 minus the zero point."""
     integers = g.cast(real.integers, dtype=I32.value)
     return g.sub(integers, g.scalar(real.zero, I32)) if real.zero else integers
-
-
-def _by(g: Builder, integers: Value, factor: np.ndarray) -> Value:
-    """Rescale by factors, one for all or one per channel."""
-    multiplier, exponent = fixed_point(factor)
-    down = bool(np.all(exponent < 0))
-    return g.rescale(integers, g.constant(multiplier), g.constant(exponent), down=down)

@@ -1,5 +1,6 @@
 """Random int8 products with their epilogues, drawn by hypothesis, and ops on quantised numbers."""
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,13 +64,36 @@ def _requantised(
     )
     down = bool(rng.integers(2))
     factors = np.exp(rng.uniform(np.log(1e-6), np.log(0.49 if down else 3.0), features))
-    sums = g.rescale(g.add(node.result, bias), multiplier, exponent, down=down)
+    once = bool(rng.integers(2))
+    sums = g.rescale(g.add(node.result, bias), multiplier, exponent, down=down, once=once)
     low, zero, high = (int(n) for n in np.sort(rng.integers(-128, 127, 3, endpoint=True)))
     g.output("y", g.narrow(sums, zero=zero, low=low, high=high))
     Fuse(Target(FUSION)).run(graph)
     found = dict(zip(("multiplier", "exponent"), fixed_point(factors), strict=True))
     found["b"] = rng.integers(-(2**16), 2**16, features).astype(np.int32)
     return graph.nodes[-1], {**known, **found}
+
+
+def rescalings() -> list[tuple[Node, dict[str, np.ndarray]]]:
+    """Every form of `rescale`, of sums whose products are halves and near halves, and others."""
+    rng, made = np.random.default_rng(0), []
+    for down, once in itertools.product((False, True), repeat=2):
+        g = Builder(Graph("rescale"))
+        x, *fixed = (
+            g.input(name, TensorType(I32, shape))
+            for name, shape in (("i", (40, 37)), ("multiplier", (37,)), ("exponent", (37,)))
+        )
+        factors = np.exp2(rng.uniform(-20, -1.01 if down else 3, 37))
+        factors[:6] = np.exp2([-2, -3, -5, -8, -12, -19])
+        factors[6:9] = 0.3 if down else [0.5, 1, 2]
+        halves = (rng.integers(-300, 300, (40, 37)) + 0.5) / factors
+        sums = np.floor(halves + rng.integers(-1, 2, halves.shape)).astype(np.int32)
+        sums[:4] = [[2**27], [-(2**27)], [0], [-1]]
+        if down:
+            sums[:2] = [[2**31 - 1], [-(2**31)]]
+        known = dict(zip(("multiplier", "exponent"), fixed_point(factors), strict=True))
+        made.append((g.emit("rescale", x, *fixed, down=down, once=once), {"i": sums, **known}))
+    return made
 
 
 def elementwise_nodes() -> list[Node]:

@@ -27,7 +27,7 @@ from pockengine.tests.backends.c.harness import (
     device_of,
     run_cases,
 )
-from pockengine.tests.backends.c.integer_nodes import products
+from pockengine.tests.backends.c.integer_nodes import products, rescalings
 
 I8 = DType.I8
 PROGRAMS = 2
@@ -86,7 +86,7 @@ def test_products_are_the_oracles(
     needed |= {MACHINES["avx512"]: "avx512bw", MACHINES["avx2"]: "avx2"}
     if missing := [needed[flag] for flag in flags if needed.get(flag, "fpu") not in FLAGS]:
         pytest.skip(f"this CPU lacks {missing}")
-    check(found, device_of(isa), tmp_path / "program", ("gcc", *flags))
+    check([*found, *rescalings()], device_of(isa), tmp_path / "program", ("gcc", *flags))
 
 
 @pytest.mark.parametrize("name", ["rpi4", "rpi5", "snapdragon-dsp"])
@@ -100,7 +100,8 @@ def test_products_on_boards_are_the_oracles(tmp_path: Path, name: str, found: li
     toolchain = find_toolchain(device)
     how = {"threads": (1, 2), "launcher": (emulator, "-cpu", device.emulator.cpu)}
     compiler = (*toolchain.command, *OPTIMISED, "-s")
-    check(found, device, tmp_path / "program", compiler, environment=toolchain.environment, **how)
+    cases, how["environment"] = [*found, *rescalings()], toolchain.environment
+    check(cases, device, tmp_path / "program", compiler, **how)
 
 
 def windows(kind: str) -> list[Node]:

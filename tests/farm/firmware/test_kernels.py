@@ -26,7 +26,7 @@ from pockengine.farm.boards.connect import connect
 from pockengine.farm.firmware.link import link_files
 from pockengine.farm.jobs.job import Job, run_job
 from pockengine.tests.backends.c.harness import Case
-from pockengine.tests.backends.c.integer_nodes import elementwise_nodes, products
+from pockengine.tests.backends.c.integer_nodes import elementwise_nodes, products, rescalings
 
 HERE = Path(__file__).parent
 FIRMWARE = HERE.parents[2] / "farm" / "firmware"
@@ -101,7 +101,7 @@ struct test {{
 @pytest.mark.parametrize("name", ["alif-e3", "stm32u585"])
 def test_products_match_the_oracle(tmp_path: Path, name: str, found: list[Any]) -> None:
     device = load_device(name)
-    check(device, found, tmp_path / "program")
+    check(device, [*found, *rescalings()], tmp_path / "program")
 
 
 @pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="needs qemu-system-arm")

@@ -75,13 +75,21 @@ PE_INLINE int32x4_t pe_helium_narrow(int32x4_t x, const int32_t low, const int32
 
 /* x multiplier 2^(exponent - 31): the upper half of the doubled product with ties rounded up, then
  * a shift with ties away from zero. For that, the shift rounds up after 1 is subtracted from
- * negative numbers, if it shifts at all; with `down` every lane shifts. */
+ * negative numbers, if it shifts at all; with `down` every lane shifts. With `once` only the shift
+ * rounds, ties up, or the product in lanes that do not shift. */
 PE_INLINE int32x4_t pe_helium_rescale(int32x4_t x, const int32x4_t multiplier,
-                                      const int32x4_t exponent, const int down) {
+                                      const int32x4_t exponent, const int down, const int once) {
     int32x4_t right = exponent;
     if (!down) {
         right = vminq_s32(exponent, vdupq_n_s32(0));
         x = vshlq_s32(x, vmaxq_s32(exponent, vdupq_n_s32(0)));
+    }
+    if (once) {
+        int32x4_t exact = vqdmulhq_s32(x, multiplier);
+        if (!down) {
+            exact = vqrdmulhq_m_s32(exact, x, multiplier, vcmpeqq_n_s32(right, 0));
+        }
+        return vrshlq_s32(exact, right);
     }
     const int32x4_t high = vqrdmulhq_s32(x, multiplier);
     const int32x4_t sign = vshrq_n_s32(down ? high : vandq_s32(high, right), 31);

@@ -68,16 +68,18 @@ PE_INLINE HVX_Vector pe_hvx_narrow(HVX_Vector lanes) {
 }
 
 /* x multiplier 2^(exponent - 31), as pe_rescale of pe_quantized_lanes.inc.h: the upper half of the
- * doubled product, rounded; then a shift in two steps, whose last bit rounds. */
+ * doubled product, rounded; then a shift in two steps, whose last bit rounds. With `once` that is
+ * all rounding of lanes that shift. */
 PE_INLINE HVX_Vector pe_hvx_rescale(HVX_Vector x, HVX_Vector multiplier, HVX_Vector exponent,
-                                    const int down) {
+                                    const int down, const int once) {
     const HVX_Vector zero = Q6_V_vzero(), one = Q6_V_vsplat_R(1);
     if (!down) {
         x = Q6_Vw_vasl_VwVw(x, Q6_Vw_vmax_VwVw(exponent, zero));
     }
-    HVX_Vector high = Q6_Vw_vmpye_VwVuh(x, multiplier);
-    high = Q6_Vw_vmpyoacc_VwVwVh_s1_rnd_sat_shift(high, x, multiplier);
-    const HVX_Vector less = Q6_Vw_vadd_VwVw(high, Q6_Vw_vasr_VwR(high, 31));
+    const HVX_Vector low = Q6_Vw_vmpye_VwVuh(x, multiplier);
+    const HVX_Vector high = Q6_Vw_vmpyoacc_VwVwVh_s1_rnd_sat_shift(low, x, multiplier);
+    const HVX_Vector less = once ? Q6_Vw_vmpyoacc_VwVwVh_s1_sat_shift(low, x, multiplier)
+                                 : Q6_Vw_vadd_VwVw(high, Q6_Vw_vasr_VwR(high, 31));
     HVX_Vector y = Q6_Vw_vasr_VwVw(less, Q6_V_vnot_V(exponent)); /* -exponent - 1 */
     y = Q6_Vw_vasr_VwR(Q6_Vw_vadd_VwVw(y, one), 1);
     return down ? y : Q6_V_vmux_QVV(Q6_Q_vcmp_gt_VwVw(zero, exponent), y, high);

@@ -104,6 +104,8 @@ PE_INLINE int64_t pe_right_64(int64_t a, int64_t b) { return a >> (b >= 0 && b <
 #define pe_dequantize PE_OF_WIDTH(pe_dequantize)
 #define pe_rescale PE_OF_WIDTH(pe_rescale)
 #define pe_rescale_down PE_OF_WIDTH(pe_rescale_down)
+#define pe_rescale_once PE_OF_WIDTH(pe_rescale_once)
+#define pe_rescale_once_down PE_OF_WIDTH(pe_rescale_once_down)
 #define pe_narrow_sb PE_OF_WIDTH(pe_narrow_sb)
 
 #define PE_VL 4

@@ -53,6 +53,19 @@ PE_INLINE int32_t pe_rescale_down_lane(const int32_t x, const int32_t multiplier
     const int32_t high = (int32_t)(((int64_t)x * multiplier + (1 << 30)) >> 31);
     return (((high + (high >> 31)) >> ~exponent) + 1) >> 1;
 }
+
+/* The same, rounded once with ties up: the upper half is not rounded if it is shifted. */
+PE_INLINE int32_t pe_rescale_once_down_lane(const int32_t x, const int32_t multiplier,
+                                            const int32_t exponent) {
+    const int32_t high = (int32_t)(((int64_t)x * multiplier) >> 31);
+    return ((high >> ~exponent) + 1) >> 1;
+}
+
+PE_INLINE int32_t pe_rescale_once_lane(const int32_t x, const int32_t multiplier,
+                                       const int32_t exponent) {
+    return exponent < 0 ? pe_rescale_once_down_lane(x, multiplier, exponent)
+                        : pe_rescale_lane(x, multiplier, exponent);
+}
 #else
 #define PE_LANES_APART 0
 #endif

@@ -40,6 +40,22 @@ PE_INLINE pe_vi pe_rescale_down(pe_vi x, const pe_vi multiplier, const pe_vi exp
     }
     return x;
 }
+
+PE_INLINE pe_vi pe_rescale_once(pe_vi x, const pe_vi multiplier, const pe_vi exponent) {
+    PE_UNROLL
+    for (int i = 0; i < PE_VL; i++) {
+        x[i] = pe_rescale_once_lane(x[i], multiplier[i], exponent[i]);
+    }
+    return x;
+}
+
+PE_INLINE pe_vi pe_rescale_once_down(pe_vi x, const pe_vi multiplier, const pe_vi exponent) {
+    PE_UNROLL
+    for (int i = 0; i < PE_VL; i++) {
+        x[i] = pe_rescale_once_down_lane(x[i], multiplier[i], exponent[i]);
+    }
+    return x;
+}
 #elif PE_HELIUM
 PE_INLINE pe_vi pe_narrow_sb(const pe_vi x, const int32_t low, const int32_t high,
                              const int32_t zero) {
@@ -73,24 +89,33 @@ PE_INLINE pe_vi pe_quantize(const pe_vf x, const pe_vf scale, const int32_t low,
 }
 
 PE_INLINE pe_vi PE_OF_WIDTH(pe_rescale_quads)(const pe_vi x, const pe_vi multiplier,
-                                              const pe_vi exponent, const int down) {
+                                              const pe_vi exponent, const int down,
+                                              const int once) {
     union {
         pe_vi v;
         int32x4_t quads[PE_VL / 4];
     } u = {.v = x}, factor = {.v = multiplier}, power = {.v = exponent};
     PE_UNROLL
     for (int i = 0; i < PE_VL / 4; i++) {
-        u.quads[i] = pe_helium_rescale(u.quads[i], factor.quads[i], power.quads[i], down);
+        u.quads[i] = pe_helium_rescale(u.quads[i], factor.quads[i], power.quads[i], down, once);
     }
     return u.v;
 }
 
 PE_INLINE pe_vi pe_rescale(const pe_vi x, const pe_vi multiplier, const pe_vi exponent) {
-    return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 0);
+    return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 0, 0);
 }
 
 PE_INLINE pe_vi pe_rescale_down(const pe_vi x, const pe_vi multiplier, const pe_vi exponent) {
-    return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 1);
+    return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 1, 0);
+}
+
+PE_INLINE pe_vi pe_rescale_once(const pe_vi x, const pe_vi multiplier, const pe_vi exponent) {
+    return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 0, 1);
+}
+
+PE_INLINE pe_vi pe_rescale_once_down(const pe_vi x, const pe_vi multiplier, const pe_vi exponent) {
+    return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 1, 1);
 }
 #else
 /* Clamps numbers to the limits and adds the zero point. */
@@ -180,9 +205,10 @@ PE_INLINE pe_vi pe_quantize(pe_vf x, pe_vf scale, int32_t low, int32_t high, int
 #if PE_NEON
 /* x multiplier 2^(exponent - 31): the upper half of the doubled product with ties rounded up, then
  * a shift with ties away from zero. For that, the shift rounds up after 1 is subtracted from
- * negative numbers, if it shifts at all; with `down` every lane shifts. */
+ * negative numbers, if it shifts at all; with `down` every lane shifts. With `once` only the shift
+ * rounds, ties up, or the product in lanes that do not shift. */
 PE_INLINE pe_vi PE_OF_WIDTH(pe_rescale_quads)(pe_vi x, pe_vi multiplier, pe_vi exponent,
-                                              const int down) {
+                                              const int down, const int once) {
     union {
         pe_vi v;
         int32x4_t quads[PE_VL / 4];
@@ -190,6 +216,10 @@ PE_INLINE pe_vi PE_OF_WIDTH(pe_rescale_quads)(pe_vi x, pe_vi multiplier, pe_vi e
     PE_UNROLL
     for (int i = 0; i < PE_VL / 4; i++) {
         const int32x4_t zero = vdupq_n_s32(0), right = vminq_s32(power.quads[i], zero);
+        if (down && once) {
+            u.quads[i] = vrshlq_s32(vqdmulhq_s32(u.quads[i], factor.quads[i]), power.quads[i]);
+            continue;
+        }
         if (down) {
             const int32x4_t high = vqrdmulhq_s32(u.quads[i], factor.quads[i]);
             u.quads[i] = vrshlq_s32(vsraq_n_s32(high, high, 31), power.quads[i]);
@@ -197,25 +227,46 @@ PE_INLINE pe_vi PE_OF_WIDTH(pe_rescale_quads)(pe_vi x, pe_vi multiplier, pe_vi e
         }
         const int32x4_t shifted = vshlq_s32(u.quads[i], vmaxq_s32(power.quads[i], zero));
         const int32x4_t high = vqrdmulhq_s32(shifted, factor.quads[i]);
+        if (once) {
+            const int32x4_t exact = vqdmulhq_s32(shifted, factor.quads[i]);
+            u.quads[i] = vrshlq_s32(vbslq_s32(vceqq_s32(right, zero), high, exact), right);
+            continue;
+        }
         u.quads[i] = vrshlq_s32(vsraq_n_s32(high, vandq_s32(high, right), 31), right);
     }
     return u.v;
 }
 
 PE_INLINE pe_vi pe_rescale(pe_vi x, pe_vi multiplier, pe_vi exponent) {
-    return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 0);
+    return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 0, 0);
 }
 
 PE_INLINE pe_vi pe_rescale_down(pe_vi x, pe_vi multiplier, pe_vi exponent) {
-    return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 1);
+    return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 1, 0);
+}
+
+PE_INLINE pe_vi pe_rescale_once(pe_vi x, pe_vi multiplier, pe_vi exponent) {
+    return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 0, 1);
+}
+
+PE_INLINE pe_vi pe_rescale_once_down(pe_vi x, pe_vi multiplier, pe_vi exponent) {
+    return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 1, 1);
 }
 #elif PE_VL == 32
 PE_INLINE pe_vi pe_rescale(pe_vi x, pe_vi multiplier, pe_vi exponent) {
-    return (pe_vi)pe_hvx_rescale((HVX_Vector)x, (HVX_Vector)multiplier, (HVX_Vector)exponent, 0);
+    return (pe_vi)pe_hvx_rescale((HVX_Vector)x, (HVX_Vector)multiplier, (HVX_Vector)exponent, 0, 0);
 }
 
 PE_INLINE pe_vi pe_rescale_down(pe_vi x, pe_vi multiplier, pe_vi exponent) {
-    return (pe_vi)pe_hvx_rescale((HVX_Vector)x, (HVX_Vector)multiplier, (HVX_Vector)exponent, 1);
+    return (pe_vi)pe_hvx_rescale((HVX_Vector)x, (HVX_Vector)multiplier, (HVX_Vector)exponent, 1, 0);
+}
+
+PE_INLINE pe_vi pe_rescale_once(pe_vi x, pe_vi multiplier, pe_vi exponent) {
+    return (pe_vi)pe_hvx_rescale((HVX_Vector)x, (HVX_Vector)multiplier, (HVX_Vector)exponent, 0, 1);
+}
+
+PE_INLINE pe_vi pe_rescale_once_down(pe_vi x, pe_vi multiplier, pe_vi exponent) {
+    return (pe_vi)pe_hvx_rescale((HVX_Vector)x, (HVX_Vector)multiplier, (HVX_Vector)exponent, 1, 1);
 }
 #else
 /* x multiplier 2^(exponent - 31): the upper half of the doubled product with ties rounded up, then
@@ -233,6 +284,20 @@ PE_INLINE pe_vi pe_rescale(pe_vi x, pe_vi multiplier, pe_vi exponent) {
 /* The same for negative exponents. */
 PE_INLINE pe_vi pe_rescale_down(pe_vi x, pe_vi multiplier, pe_vi exponent) {
     return pe_rescale(x, multiplier, exponent);
+}
+
+/* The same, rounded once with ties up: in two steps, of which the last bit rounds. */
+PE_INLINE pe_vi pe_rescale_once_down(pe_vi x, pe_vi multiplier, pe_vi exponent) {
+    const pe_vi high = pe_narrow((pe_widen(x) * pe_widen(multiplier)) >> 31);
+    return ((high >> ~exponent) + 1) >> 1;
+}
+
+PE_INLINE pe_vi pe_rescale_once(pe_vi x, pe_vi multiplier, pe_vi exponent) {
+    const pe_vi left = pe_select_i(exponent > 0, exponent, exponent - exponent);
+    const pe_vl product = pe_widen(x << left) * pe_widen(multiplier);
+    const pe_vi whole = pe_narrow((product + (1 << 30)) >> 31), exact = pe_narrow(product >> 31);
+    const pe_vi right = pe_select_i(exponent < 0, ~exponent, exponent - exponent);
+    return pe_select_i(exponent < 0, ((exact >> right) + 1) >> 1, whole);
 }
 #endif
 #endif
