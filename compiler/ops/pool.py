@@ -76,7 +76,7 @@ def _places_of_maxima(x: np.ndarray, output: tuple[int, int], attrs: Attrs) -> n
     return np.asarray(np.where(nan.any(axis=0), last_nan, np.argmax(maxima, axis=0)))
 
 
-def _divisor(shape: tuple[int, ...], attrs: Attrs) -> np.ndarray:
+def averaged_pixels(shape: tuple[int, ...], attrs: Attrs) -> np.ndarray:
     """Return how many pixels each window averages over, shape (1, OH, OW, 1)."""
     image = pad_image(np.ones((1, *shape[1:3], 1)), attrs["padding"])
     if attrs["count_include_pad"]:
@@ -91,12 +91,12 @@ def _eval_avg(arrays: Arrays, attrs: Attrs) -> Arrays:
     output = window_output(x.shape[1:3], attrs["kernel"], attrs)
     padded = pad_image(x.astype(np.float64), attrs["padding"])
     taps = [view for _, _, view in window_taps(padded, attrs["kernel"], output, attrs)]
-    return ((np.sum(taps, axis=0) / _divisor(x.shape, attrs)).astype(np.float32),)
+    return ((np.sum(taps, axis=0) / averaged_pixels(x.shape, attrs)).astype(np.float32),)
 
 
 def _eval_avg_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
     (dy,) = arrays
-    share = dy / _divisor(attrs["input_shape"], attrs)
+    share = dy / averaged_pixels(attrs["input_shape"], attrs)
     dx = pad_image(np.zeros(attrs["input_shape"]), attrs["padding"])
     for _, _, view in window_taps(dx, attrs["kernel"], dy.shape[1:3], attrs):
         view += share

@@ -10,11 +10,8 @@ from pockengine.compiler.ir.types import F32, DType
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.forward.infer import InferOnly
 from pockengine.compiler.passes.integers.hold_integers import HoldIntegers
-from pockengine.compiler.passes.integers.integer_arithmetic import (
-    MOST_TERMS,
-    IntegerArithmetic,
-    terms,
-)
+from pockengine.compiler.passes.integers.integer_arithmetic import IntegerArithmetic
+from pockengine.compiler.passes.integers.integer_products import MOST_TERMS, terms
 
 INTEGER_ARITHMETIC = ("add", "mul")
 """Ops besides products and means that compute with integers."""

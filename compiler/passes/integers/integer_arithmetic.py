@@ -11,7 +11,6 @@ integers: each is divided by its largest magnitude / 127, which is found at run 
 whose i32 sums could overflow multiplies integers by real numbers instead.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -25,19 +24,23 @@ from pockengine.compiler.ir.types import I32, DType
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.passes.cleanup.dead_code import DeadCode
+from pockengine.compiler.passes.integers.integer_activations import rectified, slopes_of
+from pockengine.compiler.passes.integers.integer_products import (
+    LARGEST_SUM,
+    LARGEST_TERM,
+    MOST_TERMS,
+    is_linear,
+    keeps_channels,
+    multiplied,
+    scale_axis,
+    terms,
+)
 from pockengine.compiler.passes.integers.integer_rescale import rescaled_by, rescaled_once
+from pockengine.compiler.passes.integers.integer_values import Real, centred, dequantized, real_of
 from pockengine.compiler.passes.integers.integer_windows import divided, divided_by, window_sums
 from pockengine.compiler.passes.option_types import OneOf
 
 GRADIENTS = ("f32", "int8")
-
-LARGEST_TERM = 255 * 128
-"""Maximum magnitude of a product of two i8, the first with a zero point."""
-
-LARGEST_SUM = 2**31 - 1
-
-MOST_TERMS = LARGEST_SUM // LARGEST_TERM
-"""Number of products whose i32 sum cannot overflow."""
 
 HEADROOM = 20
 """Bits by which summands are shifted left before rescaling, as in TensorFlow Lite."""
@@ -61,15 +64,6 @@ class IntegerArithmetic(Pass):
     def run(self, graph: Graph) -> None:
         rewrite(graph, _Lowering(graph, self.gradients, self.rounding).rule)
         DeadCode().run(graph)
-
-
-@dataclass(frozen=True)
-class _Real:
-    """A value made by `dequantize`: its integers, scale and zero point."""
-
-    integers: Value
-    scale: Value
-    zero: int
 
 
 @dataclass(frozen=True)
@@ -121,7 +115,7 @@ class _Lowering:
 
     def _move(self, g: Builder, node: Node) -> Value | None:
         """Move integers with a single scale instead of the dequantised numbers."""
-        real = _real(node.operands[0])
+        real = real_of(node.operands[0])
         if real is None or real.scale.shape:
             return None
         moved = g.emit(node.op, real.integers, **node.attrs).result
@@ -129,9 +123,9 @@ class _Lowering:
 
     def _product(self, g: Builder, node: Node) -> Value | None:
         """Multiply the integers of one operand or of both."""
-        first, second = (_real(operand) for operand in node.operands)
+        first, second = (real_of(operand) for operand in node.operands)
         pair = [(place, real) for place, real in enumerate((first, second)) if real is not None]
-        meets = [_meets(node, place, real.scale) for place, real in pair]
+        meets = [scale_axis(node, place, real.scale) for place, real in pair]
         if not pair or None in meets:
             return None
         if first is not None and second is not None:
@@ -141,7 +135,7 @@ class _Lowering:
         return build(g, node, pair[0], meets[0] == "inner")
 
     def _sums(
-        self, g: Builder, node: Node, reals: tuple[_Real, _Real], meets: list[str | None]
+        self, g: Builder, node: Node, reals: tuple[Real, Real], meets: list[str | None]
     ) -> Value | None:
         """Sum in i32; None if a scale is unknown or varies along the sum, or sums could
         overflow.
@@ -149,12 +143,12 @@ class _Lowering:
         one, other = (self._number(real.scale) for real in reals)
         if one is None or other is None or "inner" in meets or terms(node) > MOST_TERMS:
             return None
-        sums = _multiplied(g, node, *((real.integers, real.zero) for real in reals))
+        sums = multiplied(g, node, *((real.integers, real.zero) for real in reals))
         exact = self.exact[sums] = np.squeeze(one.reshape(-1) * other.reshape(-1))
         return g.dequantize(sums, g.constant(exact.astype(np.float32)))
 
     def _mixed_product(
-        self, g: Builder, node: Node, integers: tuple[int, _Real], inner: bool
+        self, g: Builder, node: Node, integers: tuple[int, Real], inner: bool
     ) -> Value:
         """Multiply integers by real numbers, with the scale applied before or after."""
         place, real = integers
@@ -163,34 +157,37 @@ class _Lowering:
         if scale.shape:
             scale = g.reshape(scale, shape=(scale.type.size,))
         pair = [(g.mul(other, scale) if inner else other, 0), (real.integers, real.zero)]
-        product = _multiplied(g, node, *(pair if place else reversed(pair)))
+        product = multiplied(g, node, *(pair if place else reversed(pair)))
         return product if inner else g.mul(product, scale)
 
     def _rounded_product(
-        self, g: Builder, node: Node, integers: tuple[int, _Real], inner: bool
+        self, g: Builder, node: Node, integers: tuple[int, Real], inner: bool
     ) -> Value:
         """Multiply integers by a cotangent, rounded to integers first."""
         place, real = integers
         factor = self._number(real.scale) if inner else None
-        rounded = self._round(g, node.operands[1 - place], factor)
+        cotangent, kept = node.operands[1 - place], keeps_channels(node, 1 - place)
+        rounded = self._round(g, cotangent, factor, kept)
         pair = [(rounded.integers, 0), (real.integers, real.zero)]
-        sums = _multiplied(g, node, *(pair if place else reversed(pair)))
+        sums = multiplied(g, node, *(pair if place else reversed(pair)))
         if inner:
             return g.dequantize(sums, rounded.scale)
         scale = g.mul(rounded.scale, real.scale)
         if rounded.factor is not None:  # along the axis of the result that is the cotangent's
-            ones = (1,) * (place and node.op == "matmul")
+            ones = (1,) * (place and node.op in ("matmul", "conv2d_dw"))
             scale = g.mul(g.constant((1 / rounded.factor).reshape(-1, *ones).astype("f4")), scale)
         return g.dequantize(sums, scale)
 
-    def _round(self, g: Builder, cotangent: Value, factor: np.ndarray | None) -> _Rounded:
-        """Return a cotangent times a factor per channel as i8; a request without factor accepts
-        any.
+    def _round(
+        self, g: Builder, cotangent: Value, factor: np.ndarray | None, kept: bool
+    ) -> _Rounded:
+        """Return a cotangent times a factor per channel as i8.
 
-        So a layer's two gradients share one i8 tensor.
+        A product with `kept` channels accepts any factor, so a layer's two gradients share one i8
+        tensor.
         """
         known = self.rounded.get(cotangent)
-        if known is not None and (factor is None or known.factor is factor):
+        if known is not None and (kept or factor is known.factor is None):
             return known
         real, rank = cotangent, len(cotangent.shape)
         # The maximum per channel, then of all: the products by factors need not be materialized.
@@ -220,6 +217,7 @@ class _Lowering:
             or self._added(g, real, target)
             or self._product_of(g, real, target)
             or self._averaged(g, node, target)
+            or self._rectified(g, real, target)
         )
         if rescaled is None or rescaled.dtype is DType.I8:
             return rescaled
@@ -251,10 +249,10 @@ class _Lowering:
     def _biased_sums(self, g: Builder, real: Value) -> _Sums | None:
         """Return a product's sums with their bias."""
         summands = real.node.operands if real.node and real.node.op == "add" else (real,)
-        sums = [value for value in map(_dequantized, summands) if value in self.exact]
+        sums = [value for value in map(dequantized, summands) if value in self.exact]
         if len(sums) != 1:
             return None
-        (total,), biases = sums, [v for v in summands if _dequantized(v) not in self.exact]
+        (total,), biases = sums, [v for v in summands if dequantized(v) not in self.exact]
         exact, product = self.exact[total], total.node
         assert product is not None
         if biases:
@@ -265,7 +263,7 @@ class _Lowering:
             flat = bias if len(bias.shape) == 1 else g.reshape(bias, shape=bias.shape[-1:])
             unit = g.constant(exact.astype(np.float32))
             total = g.add(total, g.quantize(flat, unit, low=-room, high=room, dtype=I32.value))
-        return _Sums(total, exact, once=_is_linear(product))
+        return _Sums(total, exact, once=is_linear(product))
 
     def _rescaled(self, g: Builder, node: Node, target: np.ndarray) -> Value | None:
         """Rescale integers to another scale; unchanged if the scales are equal."""
@@ -276,7 +274,7 @@ class _Lowering:
         limits = (node.attrs["zero"], node.attrs["low"], node.attrs["high"])
         if scale == target and limits == (real.zero, -128, 127):
             return real.integers
-        return rescaled_by(g, _centred(g, real), scale / target)
+        return rescaled_by(g, centred(g, real), scale / target)
 
     def _added(self, g: Builder, real: Value, target: np.ndarray) -> Value | None:
         """Add integers of two scales, each rescaled to twice the larger one."""
@@ -289,7 +287,7 @@ class _Lowering:
             return None
         unit = 2 * max(scale for _, scale in known)
         shift = g.scalar(1 << HEADROOM, I32)
-        shifted = [(g.mul(_centred(g, each), shift), scale) for each, scale in known]
+        shifted = [(g.mul(centred(g, each), shift), scale) for each, scale in known]
         first, second = (
             rescaled_by(g, summand, np.array(scale / unit)) for summand, scale in shifted
         )
@@ -312,7 +310,7 @@ class _Lowering:
         limits = {name: node.attrs[name] for name in ("low", "high")}
         if pool:  # equal ranges: the integers themselves are averaged
             return g.narrow(divided(g, total, count), zero=0, **limits)
-        return divided_by(g, total, scale / float(target), count)
+        return divided_by(g, total, scale / float(target), int(count))
 
     def _averaged_sums(self, g: Builder, real: Value) -> _Sums | None:
         """Return the sums of an average's windows."""
@@ -321,7 +319,19 @@ class _Lowering:
         if mean is None or known is None:
             return None
         summed = window_sums(g, mean, known[0].integers, known[0].zero)
-        return None if summed is None else _Sums(summed[0], np.array(known[1] / summed[1]))
+        if summed is None or summed[1].ndim:
+            return None
+        return _Sums(summed[0], known[1] / summed[1])
+
+    def _rectified(self, g: Builder, real: Value, target: np.ndarray) -> Value | None:
+        """Rescale integers below zero by another factor: a leaky ReLU."""
+        factors = slopes_of(real)
+        x = None if factors is None else self._summand(factors[0])
+        if factors is None or x is None:
+            return None
+        number = self.graph.constants.get(factors[1])
+        slope = self._summand(factors[1]) if number is None else number
+        return None if slope is None else rectified(g, x, slope, target)
 
     def _product_of(self, g: Builder, real: Value, target: np.ndarray) -> Value | None:
         """Multiply integers of two scales elementwise."""
@@ -331,70 +341,11 @@ class _Lowering:
         one, other = (self._summand(value) for value in node.operands)
         if one is None or other is None:
             return None
-        product = g.mul(_centred(g, one[0]), _centred(g, other[0]))
+        product = g.mul(centred(g, one[0]), centred(g, other[0]))
         return rescaled_by(g, product, np.array(one[1] * other[1] / float(target)))
 
-    def _summand(self, value: Value) -> tuple[_Real, float] | None:
+    def _summand(self, value: Value) -> tuple[Real, float] | None:
         """Return integers with their scale, if that is one constant number."""
-        real = _real(value)
+        real = real_of(value)
         scale = None if real is None else self._number(real.scale)
         return None if real is None or scale is None or scale.ndim else (real, float(scale))
-
-
-def _real(value: Value) -> _Real | None:
-    """Return the i8 from which a value is dequantised."""
-    integers = _dequantized(value)
-    if integers is None or integers.dtype is not DType.I8:
-        return None
-    assert value.node is not None
-    return _Real(integers, value.node.operands[1], value.node.attrs["zero"])
-
-
-def _dequantized(value: Value) -> Value | None:
-    node = value.node
-    return node.operands[0] if node is not None and node.op == "dequantize" else None
-
-
-def _meets(node: Node, place: int, scale: Value) -> str | None:
-    """Return the axis of an operand's scale: all sums, the result's last axis, or the inner axis.
-
-    None for any other axis.
-    """
-    if not scale.shape:
-        return "all"
-    if place == 0 or (node.op == "matmul" and len(node.operands[1].shape) != 2):
-        return None
-    if node.op != "matmul":
-        return {"conv2d": "last", "conv2d_dx": "inner"}.get(node.op)
-    along_rows = len(scale.shape) == 2
-    if node.attrs["transpose_a"]:
-        return None
-    return "last" if along_rows == node.attrs["transpose_b"] else "inner"
-
-
-def _is_linear(product: Node) -> bool:
-    """Whether a product is FULLY_CONNECTED in TensorFlow Lite, not BATCH_MATMUL."""
-    return product.op == "matmul" and len(product.operands[1].shape) == 2
-
-
-def terms(node: Node) -> int:
-    """Return the maximum number of products in a product's sum."""
-    first, second = (operand.shape for operand in node.operands)
-    if node.op == "matmul":
-        return first[-2] if node.attrs["transpose_a"] else first[-1]
-    if node.op == "conv2d_dw":
-        return math.prod(second[:3])
-    taps = second[0] * second[1]
-    return taps * (second[2] if node.op == "conv2d" else second[3] // node.attrs["groups"])
-
-
-def _multiplied(g: Builder, node: Node, *operands: tuple[Value, int]) -> Value:
-    """Build the same product with other operands and zero points."""
-    values, zeros = zip(*operands, strict=True)
-    return g.emit(node.op, *values, **{**node.attrs, "zeros": zeros}).result
-
-
-def _centred(g: Builder, real: _Real) -> Value:
-    """Return i8 as i32 minus the zero point."""
-    integers = g.cast(real.integers, dtype=I32.value)
-    return g.sub(integers, g.scalar(real.zero, I32)) if real.zero else integers

@@ -1,47 +1,61 @@
 """Averages of integers over image windows: exact sums, then division."""
 
+import math
+
 import numpy as np
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.types import I32
+from pockengine.compiler.ops.pool import averaged_pixels
 from pockengine.compiler.ops.quantized import fixed_point
 from pockengine.compiler.ops.registry import lookup
 
 
-def window_sums(g: Builder, mean: Node, integers: Value, zero: int) -> tuple[Value, int] | None:
+def window_sums(
+    g: Builder, mean: Node, integers: Value, zero: int
+) -> tuple[Value, np.ndarray] | None:
     """Sum i8 minus the zero point over each window of an average; None for another op.
 
-    Also returns the size of a window.
+    Also returns the number of pixels that a window averages: one for all, or [1, height, width, 1]
+    of the result if padding is not counted.
     """
     window = _averaged_window(mean) if lookup(mean.op).means else None
     if window is None:
         return None
-    kernel, stride = window
+    kernel, places = window
     channels = integers.shape[-1]
     ones = g.constant(np.ones((*kernel, 1, channels), np.int8))
-    total = g.conv2d(integers, ones, stride=stride, groups=channels, zeros=(zero, 0))
+    total = g.conv2d(integers, ones, groups=channels, zeros=(zero, 0), **places)
     if total.shape != mean.result.shape:
         total = g.reshape(total, shape=mean.result.shape)
-    return total, kernel[0] * kernel[1]
+    if not any(places.get("padding", ())):
+        return total, np.array(math.prod(kernel))
+    counts = averaged_pixels(mean.operands[0].shape, mean.attrs)
+    return (total, counts) if counts.all() else None
 
 
-def _averaged_window(mean: Node) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Return kernel and stride of an average over whole windows of an image; None for other ops."""
-    shape = mean.operands[0].shape
+def _averaged_window(mean: Node) -> tuple[tuple[int, int], dict[str, tuple[int, ...]]] | None:
+    """Return the kernel of an average over windows of an image, and their places.
+
+    None for other ops, and if padding counts as pixels.
+    """
+    shape, attrs = mean.operands[0].shape, mean.attrs
     if mean.op == "avg_pool2d":
-        return None if any(mean.attrs["padding"]) else (mean.attrs["kernel"], mean.attrs["stride"])
-    if len(shape) != 4 or not {1, 2}.issuperset(mean.attrs["axes"]):
+        if any(attrs["padding"]) and attrs["count_include_pad"]:
+            return None
+        return attrs["kernel"], {name: attrs[name] for name in ("stride", "padding")}
+    if len(shape) != 4 or not {1, 2}.issuperset(attrs["axes"]):
         return None
-    height, width = (shape[axis] if axis in mean.attrs["axes"] else 1 for axis in (1, 2))
-    return (height, width), (1, 1)
+    height, width = (shape[axis] if axis in attrs["axes"] else 1 for axis in (1, 2))
+    return (height, width), {}
 
 
-def divided(g: Builder, total: Value, count: int) -> Value:
-    """Divide i32 by a number, with halves rounded away from zero."""
-    half = g.scalar(count // 2, I32)
+def divided(g: Builder, total: Value, count: np.ndarray) -> Value:
+    """Divide i32 by numbers that broadcast, with halves rounded away from zero."""
+    number, half = (g.constant(part.astype(np.int32)) for part in (count, count // 2))
     away = g.where(g.gt(total, g.scalar(0, I32)), g.add(total, half), g.sub(total, half))
-    return g.quotient(away, g.scalar(count, I32))
+    return g.quotient(away, number)
 
 
 def divided_by(g: Builder, total: Value, factor: float, count: int) -> Value:

@@ -37,11 +37,11 @@ def products(draw: st.DrawFn) -> tuple[Node, dict[str, np.ndarray]]:
     shapes = {"conv2d": (x, w), "conv2d_dx": (y.shape, w), "conv2d_dw": (x, y.shape)}[op]
     pair = [g.input(name, TensorType(I8, shape)) for name, shape in zip("xw", shapes, strict=True)]
     more = {"conv2d": {}, "conv2d_dx": {"input_shape": x}, "conv2d_dw": {"weight_shape": w}}[op]
-    zeros = (0 if op == "conv2d_dx" else zero, 0)
+    zeros = (zero, 0)
     known = {"x": _bytes(rng, shapes[0], integer(0, 2)), "w": _bytes(rng, shapes[1], integer(0, 2))}
     made = Graph("made", inputs=pair)
     node = Builder(made).emit(op, *pair, zeros=zeros, **attrs, **more)
-    if op == "conv2d" and draw(st.booleans()):
+    if op != "conv2d_dw" and draw(st.booleans()):
         return _requantised(node, rng, known)
     return node, known
 
@@ -56,7 +56,7 @@ def _bytes(rng: np.random.Generator, shape: tuple[int, ...], kind: int) -> np.nd
 def _requantised(
     node: Node, rng: np.random.Generator, known: Mapping[str, np.ndarray]
 ) -> tuple[Node, dict[str, np.ndarray]]:
-    """Add a bias, rescale and narrow the sums of a convolution."""
+    """Add a bias, rescale and narrow the sums of a convolution, plain or transposed."""
     graph = Graph("fused", inputs=list(node.operands), nodes=[node])
     g, features = Builder(graph), node.result.shape[-1]
     bias, multiplier, exponent = (

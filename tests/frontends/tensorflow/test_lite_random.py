@@ -35,12 +35,45 @@ def linear_net(rng: np.random.Generator) -> keras.Model:
     return keras.Model(x, y)
 
 
+def picture_net(rng: np.random.Generator) -> keras.Model:
+    """Return convolutions, with averages over padding and leaky activations between them."""
+    number = lambda least, most: int(rng.integers(least, most + 1))  # noqa: E731
+    size = lambda: (number(1, 4), number(1, 4))  # noqa: E731
+    padding = lambda: str(rng.choice(["same", "valid"]))  # noqa: E731
+    bias = {"bias_initializer": "glorot_normal"}
+    slopes = keras.initializers.RandomUniform(-0.2, 0.5)
+    x = y = keras.Input((number(9, 14), number(9, 14), number(1, 9)), batch_size=4)
+    for _ in range(2):
+        y = L.Conv2D(number(1, 24), number(1, 3), padding=padding(), **bias)(y)
+        y = L.LeakyReLU(float(rng.uniform(0.01, 0.9)))(y)
+        y = L.DepthwiseConv2D(number(1, 3), number(1, 2), padding=padding(), **bias)(y)
+        shared = [None, [1, 2], [1, 2, 3]][number(0, 2)]
+        y = L.PReLU(alpha_initializer=slopes, shared_axes=shared)(y)
+        kernel, stride = (number(1, 4), number(1, 4)), number(1, 3)
+        y = L.Conv2DTranspose(number(1, 24), kernel, stride, padding=padding(), **bias)(y)
+        y = L.AveragePooling2D(size(), size(), padding="same")(y)
+    return keras.Model(x, y)
+
+
 def operators_of(path: Path) -> set[str]:
     """Return the names of a file's operators."""
     return {detail["op_name"] for detail in interpreter_of(path)._get_ops_details()}
 
 
-NETS = {"linear": (linear_net, {"FULLY_CONNECTED", "BATCH_MATMUL"})}
+NETS = {
+    "linear": (linear_net, {"FULLY_CONNECTED", "BATCH_MATMUL"}),
+    "picture": (
+        picture_net,
+        {
+            "AVERAGE_POOL_2D",
+            "CONV_2D",
+            "DEPTHWISE_CONV_2D",
+            "LEAKY_RELU",
+            "PRELU",
+            "TRANSPOSE_CONV",
+        },
+    ),
+}
 
 
 @pytest.mark.parametrize("kind", NETS)
