@@ -27,17 +27,24 @@ from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.compiler.passes.integers.integer_activations import rectified, slopes_of
 from pockengine.compiler.passes.integers.integer_products import (
     LARGEST_SUM,
-    LARGEST_TERM,
     MOST_TERMS,
+    by_one_matrix,
+    exact_sums,
     is_linear,
     keeps_channels,
+    largest_sum,
     multiplied,
     scale_axis,
     terms,
 )
 from pockengine.compiler.passes.integers.integer_rescale import rescaled_by, rescaled_once
 from pockengine.compiler.passes.integers.integer_values import Real, centred, dequantized, real_of
-from pockengine.compiler.passes.integers.integer_windows import divided, divided_by, window_sums
+from pockengine.compiler.passes.integers.integer_windows import (
+    axis_sums,
+    divided,
+    divided_by,
+    window_sums,
+)
 from pockengine.compiler.passes.option_types import OneOf
 
 GRADIENTS = ("f32", "int8")
@@ -130,6 +137,8 @@ class _Lowering:
             return None
         if first is not None and second is not None:
             return self._sums(g, node, (first, second), meets)
+        if not by_one_matrix(node):
+            return None
         rounded = self.backward and self.gradients == "int8" and terms(node) <= MOST_TERMS
         build = self._rounded_product if rounded else self._mixed_product
         return build(g, node, pair[0], meets[0] == "inner")
@@ -143,7 +152,11 @@ class _Lowering:
         one, other = (self._number(real.scale) for real in reals)
         if one is None or other is None or "inner" in meets or terms(node) > MOST_TERMS:
             return None
-        sums = multiplied(g, node, *((real.integers, real.zero) for real in reals))
+        pair = ((real.integers, real.zero) for real in reals)
+        whole = by_one_matrix(node)
+        sums = multiplied(g, node, *pair) if whole else exact_sums(g, node, reals)
+        if sums is None:
+            return None
         exact = self.exact[sums] = np.squeeze(one.reshape(-1) * other.reshape(-1))
         return g.dequantize(sums, g.constant(exact.astype(np.float32)))
 
@@ -259,7 +272,7 @@ class _Lowering:
             (bias,) = biases
             if not bias.type.size == bias.shape[-1:][0] == total.shape[-1]:
                 return None
-            room = LARGEST_SUM - terms(product) * LARGEST_TERM
+            room = LARGEST_SUM - largest_sum(product)
             flat = bias if len(bias.shape) == 1 else g.reshape(bias, shape=bias.shape[-1:])
             unit = g.constant(exact.astype(np.float32))
             total = g.add(total, g.quantize(flat, unit, low=-room, high=room, dtype=I32.value))
@@ -277,11 +290,11 @@ class _Lowering:
         return rescaled_by(g, centred(g, real), scale / target)
 
     def _added(self, g: Builder, real: Value, target: np.ndarray) -> Value | None:
-        """Add integers of two scales, each rescaled to twice the larger one."""
+        """Add or subtract integers of two scales, each rescaled to twice the larger one."""
         node = real.node
-        if node is None or node.op != "add":
+        if node is None or node.op not in ("add", "sub"):
             return None
-        pair = [self._summand(value) for value in node.operands if value.shape == real.shape]
+        pair = [self._summand(value) for value in node.operands]
         known = [each for each in pair if each is not None]
         if len(known) != 2:
             return None
@@ -291,7 +304,8 @@ class _Lowering:
         first, second = (
             rescaled_by(g, summand, np.array(scale / unit)) for summand, scale in shifted
         )
-        return rescaled_by(g, g.add(first, second), unit / ((1 << HEADROOM) * target))
+        total = g.emit(node.op, first, second).result
+        return rescaled_by(g, total, unit / ((1 << HEADROOM) * target))
 
     def _averaged(self, g: Builder, node: Node, target: np.ndarray) -> Value | None:
         """Sum the integers of each window; also return the op that averages them."""
@@ -304,6 +318,7 @@ class _Lowering:
         if pool and not (scale == target and real.zero == node.attrs["zero"]):
             return None
         summed = window_sums(g, mean, real.integers, 0 if pool else real.zero)
+        summed = summed or axis_sums(g, mean, real)
         if summed is None:
             return None
         total, count = summed
@@ -334,7 +349,7 @@ class _Lowering:
         return None if slope is None else rectified(g, x, slope, target)
 
     def _product_of(self, g: Builder, real: Value, target: np.ndarray) -> Value | None:
-        """Multiply integers of two scales elementwise."""
+        """Multiply integers of two scales elementwise; TFLite computes the factor in f32."""
         node = real.node
         if node is None or node.op != "mul":
             return None
@@ -342,7 +357,8 @@ class _Lowering:
         if one is None or other is None:
             return None
         product = g.mul(centred(g, one[0]), centred(g, other[0]))
-        return rescaled_by(g, product, np.array(one[1] * other[1] / float(target)))
+        factor = np.float32(one[1]) * np.float32(other[1]) / np.float32(target)
+        return rescaled_by(g, product, np.array(factor))
 
     def _summand(self, value: Value) -> tuple[Real, float] | None:
         """Return integers with their scale, if that is one constant number."""

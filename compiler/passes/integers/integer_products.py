@@ -4,6 +4,8 @@ import math
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Node, Value
+from pockengine.compiler.ir.types import F32, I32
+from pockengine.compiler.passes.integers.integer_values import Real, centred
 
 LARGEST_TERM = 255 * 128
 """Maximum magnitude of a product of two i8, the first with a zero point."""
@@ -23,6 +25,33 @@ def terms(node: Node) -> int:
         return math.prod(second[:3])
     taps = second[0] * second[1]
     return taps * (second[2] if node.op == "conv2d" else second[3] // node.attrs["groups"])
+
+
+EXACT_SUM = 1 << 24
+"""Largest sum of integers that f32 holds exactly, whatever the order."""
+
+
+def largest_sum(product: Node) -> int:
+    """Return the maximum magnitude of a product's sums, or of those that `exact_sums` casts."""
+    return EXACT_SUM if product.op == "cast" else terms(product) * LARGEST_TERM
+
+
+def by_one_matrix(node: Node) -> bool:
+    """Whether kernels multiply integers: not by a matrix per batch, nor with both transposed."""
+    if node.op != "matmul":
+        return True
+    first, second = (len(operand.shape) for operand in node.operands)
+    return second == 2 and not (
+        node.attrs["transpose_a"] and (node.attrs["transpose_b"] or first != 2)
+    )
+
+
+def exact_sums(g: Builder, node: Node, reals: tuple[Real, Real]) -> Value | None:
+    """Sum in f32, cast to i32; None if sums could exceed those that f32 holds exactly."""
+    if terms(node) * 255**2 > EXACT_SUM:
+        return None
+    pair = (g.cast(centred(g, real), dtype=F32.value) for real in reals)
+    return g.cast(g.emit(node.op, *pair, **{**node.attrs, "zeros": (0, 0)}).result, dtype=I32.value)
 
 
 def is_linear(product: Node) -> bool:

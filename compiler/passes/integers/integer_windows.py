@@ -10,6 +10,8 @@ from pockengine.compiler.ir.types import I32
 from pockengine.compiler.ops.pool import averaged_pixels
 from pockengine.compiler.ops.quantized import fixed_point
 from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.passes.integers.integer_products import LARGEST_SUM
+from pockengine.compiler.passes.integers.integer_values import Real, centred
 
 
 def window_sums(
@@ -33,6 +35,14 @@ def window_sums(
         return total, np.array(math.prod(kernel))
     counts = averaged_pixels(mean.operands[0].shape, mean.attrs)
     return (total, counts) if counts.all() else None
+
+
+def axis_sums(g: Builder, mean: Node, real: Real) -> tuple[Value, np.ndarray] | None:
+    """Sum i8 minus the zero point along any axes; None if sums could overflow."""
+    count = real.integers.type.size // max(mean.result.type.size, 1)
+    if mean.op != "reduce_mean" or count * 255 > LARGEST_SUM:
+        return None
+    return g.reduce_sum(centred(g, real), **mean.attrs), np.array(count)
 
 
 def _averaged_window(mean: Node) -> tuple[tuple[int, int], dict[str, tuple[int, ...]]] | None:

@@ -7,6 +7,8 @@ import keras
 import numpy as np
 import pytest
 
+import pockengine
+from pockengine.backends.registry import open_session
 from pockengine.tests.frontends.tensorflow.int8_files import check_file, int8_file, interpreter_of
 
 L = keras.layers
@@ -18,6 +20,13 @@ class Product(keras.layers.Layer):
 
     def call(self, a: Any, b: Any) -> Any:
         return keras.ops.matmul(a, b)
+
+
+class Mean(keras.layers.Layer):
+    """The mean over channels."""
+
+    def call(self, x: Any) -> Any:
+        return keras.ops.mean(x, axis=-1, keepdims=True)
 
 
 def linear_net(rng: np.random.Generator) -> keras.Model:
@@ -52,7 +61,7 @@ def picture_net(rng: np.random.Generator) -> keras.Model:
         kernel, stride = (number(1, 4), number(1, 4)), number(1, 3)
         y = L.Conv2DTranspose(number(1, 24), kernel, stride, padding=padding(), **bias)(y)
         y = L.AveragePooling2D(size(), size(), padding="same")(y)
-    return keras.Model(x, y)
+    return keras.Model(x, L.Multiply()([L.Subtract()([y, Mean()(y)]), y]))
 
 
 def operators_of(path: Path) -> set[str]:
@@ -66,10 +75,12 @@ NETS = {
         picture_net,
         {
             "AVERAGE_POOL_2D",
+            "MEAN",
             "CONV_2D",
             "DEPTHWISE_CONV_2D",
             "LEAKY_RELU",
             "PRELU",
+            "SUB",
             "TRANSPOSE_CONV",
         },
     ),
@@ -86,3 +97,26 @@ def test_random_nets_equal_the_interpreter(kind: str, tmp_path: Path) -> None:
         found |= operators_of(path)
         check_file(path)
     assert expected <= found
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("linear", 1), ("picture", 0)])
+def test_compiled_nets_predict_as_the_interpreter(kind: str, seed: int, tmp_path: Path) -> None:
+    keras.utils.set_random_seed(seed)
+    path = int8_file(NETS[kind][0](np.random.default_rng(seed)), tmp_path / "net.tflite")
+    reference = interpreter_of(path)
+    (inputs,), (outputs,) = reference.get_input_details(), reference.get_output_details()
+    x = np.random.default_rng(0).integers(-128, 128, inputs["shape"]).astype(np.int8)
+    reference.set_tensor(inputs["index"], x)
+    reference.invoke()
+    expected = reference.get_tensor(outputs["index"])
+
+    compiled = pockengine.compile(path, (x,), loss="mse", quantize=pockengine.Int8())
+
+    with open_session(compiled.artifact) as session:
+        batch = {compiled.graph.inputs[0].name: x}
+        (found,) = session.predict(batch).values()
+        batch["target"] = found + 1
+        losses = [float(session.train_step(batch, lr=0.01)["loss"]) for _ in range(5)]
+    scale, zero = outputs["quantization"]
+    np.testing.assert_array_equal(np.rint(found / scale + zero), expected)
+    assert losses[-1] < losses[0]
