@@ -52,6 +52,9 @@ GRADIENTS = ("f32", "int8")
 HEADROOM = 20
 """Bits by which summands are shifted left before rescaling, as in TensorFlow Lite."""
 
+SQUARED_HEADROOM = 7
+"""The same for a difference that is squared."""
+
 SMALLEST = 1e-30
 """Minimum divisor, for a cotangent that is all zeros."""
 
@@ -290,8 +293,14 @@ class _Lowering:
         return rescaled_by(g, centred(g, real), scale / target)
 
     def _added(self, g: Builder, real: Value, target: np.ndarray) -> Value | None:
-        """Add or subtract integers of two scales, each rescaled to twice the larger one."""
-        node = real.node
+        """Add or subtract integers of two scales, each rescaled to twice the larger one.
+
+        Or square their difference, with less headroom: SQUARED_DIFFERENCE.
+        """
+        difference = _squared(real)
+        node, headroom = real.node, HEADROOM
+        if difference is not None:
+            node, headroom = difference.node, SQUARED_HEADROOM
         if node is None or node.op not in ("add", "sub"):
             return None
         pair = [self._summand(value) for value in node.operands]
@@ -299,13 +308,16 @@ class _Lowering:
         if len(known) != 2:
             return None
         unit = 2 * max(scale for _, scale in known)
-        shift = g.scalar(1 << HEADROOM, I32)
+        shift = g.scalar(1 << headroom, I32)
         shifted = [(g.mul(centred(g, each), shift), scale) for each, scale in known]
         first, second = (
             rescaled_by(g, summand, np.array(scale / unit)) for summand, scale in shifted
         )
         total = g.emit(node.op, first, second).result
-        return rescaled_by(g, total, unit / ((1 << HEADROOM) * target))
+        unit /= 1 << headroom
+        if difference is not None:
+            total, unit = g.mul(total, total), unit * unit
+        return rescaled_by(g, total, unit / target)
 
     def _averaged(self, g: Builder, node: Node, target: np.ndarray) -> Value | None:
         """Sum the integers of each window; also return the op that averages them."""
@@ -365,3 +377,12 @@ class _Lowering:
         real = real_of(value)
         scale = None if real is None else self._number(real.scale)
         return None if real is None or scale is None or scale.ndim else (real, float(scale))
+
+
+def _squared(value: Value) -> Value | None:
+    """Return the difference that a value is the square of."""
+    node = value.node
+    if node is None or node.op not in ("square", "mul") or len(set(node.operands)) != 1:
+        return None
+    inner = node.operands[0].node
+    return node.operands[0] if inner is not None and inner.op == "sub" else None
