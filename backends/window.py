@@ -6,7 +6,7 @@ the stride, because each residue has its own taps.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from pockengine.compiler.ir import Node
@@ -238,13 +238,24 @@ def forward_grid(window: ConvWindow) -> Grid:
 
 
 def backward_grids(window: ConvWindow) -> tuple[Grid, ...]:
-    """Return the grids of the gradient with respect to the input; their source is dy."""
+    """Return the grids of the gradient with respect to the input; their source is dy.
+
+    If every window lies in the padding, the first grid reads one tap outside of dy: zeros.
+    """
     grids: list[Grid] = []
     tap = 0
     for rows, columns in product(_backward_axes(window, 0), _backward_axes(window, 1)):
         grids.append(Grid(rows, columns, tap))
         tap += grids[-1].taps
+    if tap == 0:
+        grids[0] = _outside(grids[0])
     return tuple(grids)
+
+
+def _outside(grid: Grid) -> Grid:
+    """Give a grid one tap, which reads rows before the source's first at every position."""
+    rows = replace(grid.rows, kernel=(0,), start=-grid.rows.positions)
+    return replace(grid, rows=rows, columns=replace(grid.columns, kernel=(0,), start=0))
 
 
 def _backward_axes(window: ConvWindow, dimension: int) -> list[Axis]:

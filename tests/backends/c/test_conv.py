@@ -133,6 +133,19 @@ def test_large_weight_gradients_take_several_images(tmp_path: Path) -> None:
     check([case], tmp_path, FAST)
 
 
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_windows_that_see_padding_alone_have_zero_gradients(groups: int, tmp_path: Path) -> None:
+    problems = [((2, 2, 2, 6), (3, 3)), ((1, 3, 3, 6), (4, 4)), ((2, 2, 3, 6), (3, 1))]
+    cases = [
+        case_of(node, direct_kernel, "avx2", 0)
+        for x, stride in problems
+        for node in convolution(
+            x, (1, 1, 6 // groups, 6), stride, (1,) * 4, (1, 1), groups
+        ).values()
+    ]
+    check(cases, tmp_path)
+
+
 def test_every_tap_belongs_to_one_grid_of_the_input_gradient() -> None:
     found = convolution((1, 9, 8, 4), (5, 3, 4, 4), (2, 3), (2, 2, 1, 1))
     window = window_of(found["dx"])

@@ -62,6 +62,15 @@ def test_each_step_follows_pytorch(name: str, steps: int) -> None:
     check_steps(model, batches[:steps], lr=1e-4, resume=True)
 
 
+def test_convolution_that_reads_padding_alone_follows_pytorch() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 1), nn.Conv2d(4, 6, 1, stride=3, padding=1), nn.Flatten(), nn.Linear(24, 5)
+    )
+
+    check_steps(model, batches_of((2, 3, 2, 2), 5)[:2], lr=0.1, resume=False)
+
+
 def test_steps_with_frozen_statistics_follow_pytorch() -> None:
     model, batches = build("resnet20-32", 2)
     take_statistics(model, batches[0][0])
