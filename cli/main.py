@@ -7,7 +7,7 @@ import click
 
 from pockengine.cli.lazy import LazyGroup
 from pockengine.errors import InternalError, PockEngineError
-from pockengine.signals import end_on_sigterm
+from pockengine.signals import ending_on_signals
 
 
 @click.group(cls=LazyGroup)
@@ -21,11 +21,11 @@ def main() -> None:
 
     An internal error prints the traceback first.
     """
-    end_on_sigterm()
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))  # Bazel changes it
-    try:
-        cli()
-    except PockEngineError as error:
-        if isinstance(error, InternalError):
-            traceback.print_exception(error.__cause__)
-        raise SystemExit(f"pockengine: {error}") from error
+    with ending_on_signals():
+        try:
+            cli()
+        except PockEngineError as error:
+            if isinstance(error, InternalError):
+                traceback.print_exception(error.__cause__)
+            raise SystemExit(f"pockengine: {error}") from error

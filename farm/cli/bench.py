@@ -32,7 +32,7 @@ from pockengine.farm.cli.base import from_user, plain_errors
 from pockengine.farm.cli.bench_options import check_options
 from pockengine.farm.references.engines import STORAGES
 from pockengine.farm.references.guest import FRAMEWORKS
-from pockengine.signals import end_on_sigterm
+from pockengine.signals import ending_on_signals
 
 HOST = "host"
 EPILOG = "\n\n".join(
@@ -194,5 +194,5 @@ def _list(boards: list[Board]) -> None:
 
 
 if __name__ == "__main__":
-    end_on_sigterm()
-    main()
+    with ending_on_signals():
+        main()

@@ -11,7 +11,7 @@ from pockengine.farm.cli.cycles import cycles
 from pockengine.farm.cli.enroll import add, ping
 from pockengine.farm.cli.jobs import jobs, leases, log, quarantine, run
 from pockengine.farm.cli.results import compare, history, results_command
-from pockengine.signals import end_on_sigterm
+from pockengine.signals import ending_on_signals
 
 
 @click.group()
@@ -24,5 +24,5 @@ for command in (*COMMANDS, compare, history, results_command):
     cli.add_command(command)
 
 if __name__ == "__main__":
-    end_on_sigterm()
-    cli()
+    with ending_on_signals():
+        cli()

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -145,6 +146,9 @@ class Worker:
                 process.wait(QUIT_TIMEOUT)
             except (OSError, ValueError, subprocess.TimeoutExpired):
                 process.kill()
+            except BaseException:  # Ctrl-C while it quits
+                process.kill()
+                raise
         process.wait()
         self._log.close()
 
@@ -158,7 +162,9 @@ class Worker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the process."""
+        """End the process; at once if a signal or Ctrl-C ends the program."""
+        if error is not None and not isinstance(error, Exception):
+            self._process.kill()
         self.close()
 
     def _started(
@@ -258,11 +264,10 @@ def run_module(
 
 def _prepared(worker: Worker, folder: Path, engine: str, threads: int) -> Worker:
     """Load the job; a worker that cannot is ended."""
-    try:
+    with ExitStack() as stack:
+        stack.enter_context(worker)
         worker.prepare(folder, engine, threads)
-    except BaseException:
-        worker.close()
-        raise
+        stack.pop_all()
     return worker
 
 

@@ -15,6 +15,7 @@ from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.text import parse_graph
 from pockengine.devices import known_devices, load_device
 from pockengine.errors import FarmError
+from pockengine.signals import ending_on_signals
 
 
 def test_compile_writes_an_artifact_and_every_graph(tmp_path: Path) -> None:
@@ -160,26 +161,56 @@ def test_the_module_runs_as_a_program() -> None:
     assert ran.stderr.startswith("pockengine: ")
 
 
-def test_sigterm_ends_a_command_without_leaving_its_folder() -> None:
-    waits = """
-import signal, tempfile
+SWALLOWED = {
+    "waiting": "signal.pause()",
+    "in a callback": "x = type('X', (), {})(); r = weakref.ref(x, lambda _: signal.pause()); del x",
+    "by an except": """
+        try:
+            signal.pause()
+        except BaseException:
+            pass
+""",
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("place", SWALLOWED)
+def test_signals_end_a_command_without_leaving_its_folder(
+    place: str, number: signal.Signals
+) -> None:
+    waits = f"""
+import signal, tempfile, weakref
 from pockengine.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 def cli():
     with tempfile.TemporaryDirectory() as folder:
         print(folder, flush=True)
-        signal.pause()
+        {SWALLOWED[place]}
+        while True:
+            signal.pause()
 main.cli = cli
 main.main()
 """
     with subprocess.Popen(
-        [sys.executable, "-c", waits], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", waits], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as command:
         assert command.stdout is not None
         folder = Path(command.stdout.readline().strip())
         assert folder.is_dir()
-        command.send_signal(signal.SIGTERM)
-        assert command.wait() == 128 + signal.SIGTERM
+        command.send_signal(number)
+        _, stderr = command.communicate()
+        assert command.returncode == 128 + number
+        assert not stderr
     assert not folder.exists()
+
+
+def test_an_ignored_interrupt_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with ending_on_signals():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_paths_are_relative_to_the_users_folder(

@@ -1,6 +1,7 @@
 """The protocol between the bench and its workers, and interleaved timing, without a framework."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,17 @@ def test_onnx_runtime_without_training_is_missing(
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.delitem(sys.modules, "onnxruntime")
     assert why_missing(find_engine("ort-training")) == "onnxruntime.training is not installed"
+
+
+def test_an_interrupted_program_kills_its_busy_worker(folder: Path, worker: Worker) -> None:
+    worker.prepare(folder, "hangs", 1)
+    process = worker._process
+    with pytest.raises(KeyboardInterrupt), worker:
+        assert process.stdin is not None
+        process.stdin.write(b'{"do": "step", "count": 1}\n')
+        process.stdin.flush()
+        raise KeyboardInterrupt
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_jobs_round_trip(tmp_path: Path) -> None:
