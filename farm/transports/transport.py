@@ -36,8 +36,10 @@ class RunResult:
         return self.status == 0
 
     def describe(self) -> str:
-        """Summarise in one line how it ended, with the last line of stderr."""
+        """Summarise in one line how it ended, with the last line of stderr that is not its usage."""
         lines = self.stderr.decode(errors="replace").strip().splitlines()
+        while len(lines) > 1 and lines[-1].lower().startswith("usage:"):
+            lines.pop()
         tail = f": {printable(lines[-1][:200])}" if lines else ""
         if self.signal:
             return f"killed by signal {self.signal}{tail}"

@@ -60,10 +60,10 @@ def test_onnx_runtime_without_training_is_missing(
 def test_an_interrupted_program_kills_its_busy_worker(folder: Path, worker: Worker) -> None:
     worker.prepare(folder, "hangs", 1)
     process = worker._process
+    assert process.stdin is not None
+    process.stdin.write(b'{"do": "step", "count": 1}\n')
+    process.stdin.flush()
     with pytest.raises(KeyboardInterrupt), worker:
-        assert process.stdin is not None
-        process.stdin.write(b'{"do": "step", "count": 1}\n')
-        process.stdin.flush()
         raise KeyboardInterrupt
     assert process.returncode == -signal.SIGKILL
 

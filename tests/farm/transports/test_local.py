@@ -45,6 +45,16 @@ def test_output_and_status_are_returned(host: LocalTransport) -> None:
     assert result.describe() == "exit status 3: err"
 
 
+def test_a_refused_argument_is_described_by_the_line_before_the_usage(
+    host: LocalTransport,
+) -> None:
+    result = host.run(["sh", "-c", "printf 'error: no --x\nusage: it train|info\n' >&2; exit 2"])
+    assert result.describe() == "exit status 2: error: no --x"
+
+    result = host.run(["sh", "-c", "echo usage: it FILE >&2; exit 2"])
+    assert result.describe() == "exit status 2: usage: it FILE"
+
+
 def test_output_arrives_while_the_command_runs(host: LocalTransport) -> None:
     seen: list[tuple[str, bytes]] = []
 
