@@ -31,6 +31,7 @@ FRAMEWORKS = (
     *("flax", "jax", "keras", "onnx", "onnxruntime", "peft", "tensorflow", "torch"),
     *("ai_edge_litert", "labgrid", "optuna", "paramiko", "sqlalchemy", "transformers"),
 )
+TORCH_MEMORY = "DefaultCPUAllocator: can't allocate memory"
 REPORT = "report this message with its traceback and what `pockengine doctor` prints"
 
 
@@ -94,7 +95,7 @@ def stray(error: Exception, doing: str) -> PockEngineError | None:
     if place is None:  # the user's, or the arguments do not fit the function
         return None
     words = f"{type(error).__name__}: {error}"
-    if isinstance(error, OSError | MemoryError):
+    if isinstance(error, OSError | MemoryError) or TORCH_MEMORY in words:
         return RuntimeFailure(f"{doing}: {words}; the operating system refused it")
     used = releases()
     place += f", with {used}" if used else ""

@@ -164,6 +164,7 @@ def make_case(
     from pockengine.frontends.torch.model import from_torch
 
     name = listed_model(model)
+    name.check_rows(batch, steps)
     classes = name.classes if plain else CLASSES
     torch.manual_seed(SEED)
     module = name.build(classes).train()

@@ -123,6 +123,7 @@ def main(only_list: bool, database: str | None, json_file: Path | None, **option
     chosen = boards if everywhere else [board_for(options["device"], boards)]
     check_options(_named(parameters), options["suite"], chosen)
     _check(options)
+    _check_stores(options, json_file, database)
     if everywhere:
         status = _on_all(boards, lambda board: _on(board, options, json_file, database))
     else:
@@ -151,6 +152,12 @@ def _check(options: Mapping[str, Any]) -> None:
     for model in options["models"]:
         listed_model(model)
     check_schemes(options["schemes"])
+
+
+def _check_stores(options: Mapping[str, Any], json_file: Path | None, database: str | None) -> None:
+    from pockengine.farm.cli.bench_stores import check_stores
+
+    check_stores(options, json_file, database)
 
 
 def _on_all(boards: Sequence[Board], bench: Callable[[Board], int]) -> int:

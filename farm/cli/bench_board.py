@@ -26,6 +26,7 @@ from pockengine.farm.bench.schemes import (
     PEERS,
     RUNTIMES,
     SCHEMES,
+    listed_model,
 )
 from pockengine.farm.bench.suite import FULL
 from pockengine.farm.bench.table import bench_table, meaning_of
@@ -35,11 +36,12 @@ from pockengine.farm.cli.bench_generation import GenerationSuite
 from pockengine.farm.cli.bench_llm import LlmOptions, LlmSuite
 from pockengine.farm.cli.bench_paper import PaperOptions, run_paper
 from pockengine.farm.cli.bench_runtimes import RuntimesOptions, RuntimesSuite, interpreters
+from pockengine.farm.cli.bench_stores import check_measured, store
 from pockengine.farm.cli.bench_suite import SuiteOptions, run_peers
 from pockengine.farm.cli.suites import run_suite
 from pockengine.farm.references.guest import FRAMEWORKS
 from pockengine.farm.results.gate import against, report
-from pockengine.farm.results.results import Record, Results, read_lines, write_lines
+from pockengine.farm.results.results import Record, Results, read_lines
 from pockengine.terminal import PlainConsole
 
 BATCH = 4
@@ -52,13 +54,14 @@ def bench_on(
     suite = options["suite"]
     if suite == PAPER:
         return _run_paper(options, board, json_file, database)
+    check_measured(options["baseline"], board.device, _models(options), database)
     by_gpu = options["backend"] or suite == GPU
     threads = options["threads"] or (1 if by_gpu else _default_threads(board))
     if suite in (LLM, GENERATION) or (suite in (PEERS, RUNTIMES) and not board.emulated):
         return _run_suite(options, board, threads, json_file=json_file, database=database)
 
     def keep(records: Sequence[Record]) -> None:
-        _store(records, json_file, database)
+        store(records, json_file, database)
 
     status, records = 0, []
     for run in _gpu_runs(options, board) if suite == GPU else [options]:
@@ -89,7 +92,13 @@ def _run_paper(
             record for file in options["joined"] for record in read_lines(from_user(file))
         ),
     )
-    return run_paper(paper, lambda records: _store(records, json_file, database))
+    return run_paper(paper, lambda records: store(records, json_file, database))
+
+
+def _models(options: Mapping[str, Any]) -> list[str]:
+    """Return the models of a run on a board, as records name them."""
+    every = GPU_MODELS if options["suite"] == GPU else (MODEL,)
+    return [str(listed_model(model)) for model in options["models"] or every]
 
 
 def _gpu_runs(options: Mapping[str, Any], board: Board) -> list[dict[str, Any]]:
@@ -154,7 +163,7 @@ def _run_suite(
         raise FarmError(f"--suite={suite} runs on this machine{also}, not on {board.name}")
 
     def keep(records: Sequence[Record]) -> None:
-        _store(records, json_file, database)
+        store(records, json_file, database)
 
     if suite == LLM:
         return run_suite(LlmSuite(_llm_options(options, threads)), keep)
@@ -164,6 +173,7 @@ def _run_suite(
     if suite == RUNTIMES:
         return run_suite(RuntimesSuite(_runtimes_options(options, threads)), keep)
     report = options["report"]
+    measured = options["resume"] and json_file
     suite_options = SuiteOptions(
         models=options["models"],
         batches=options["batches"],
@@ -174,7 +184,7 @@ def _run_suite(
         report=None if report is None else from_user(report),
         bf16=options["bf16"],
         tuned=None if options["tuned"] is None else from_user(options["tuned"]),
-        done=_done(from_user(json_file)) if options["resume"] and json_file else frozenset(),
+        done=_done(from_user(measured), threads) if measured else frozenset(),
     )
     return run_peers(suite_options, keep)
 
@@ -204,24 +214,21 @@ def _llm_options(options: Mapping[str, Any], threads: int) -> LlmOptions:
     )
 
 
-def _done(path: Path) -> frozenset[tuple[str, int]]:
-    """Return the models and batches that a file has our step times of."""
-    return frozenset((x.model, x.batch) for x in read_lines(path) if x.metric == "step_ms")
+def _done(path: Path, threads: int) -> frozenset[tuple[str, int]]:
+    """Return the models and batches that this suite has measured with these threads.
+
+    Only its own records of this machine have a roofline.
+    """
+    return frozenset(
+        (x.model, x.batch)
+        for x in read_lines(path)
+        if (x.metric, x.device, x.threads) == ("roofline_ms", "host", threads)
+    )
 
 
 def _default_threads(board: Board) -> int:
     """All cores on hardware; one on an emulator, where threads wait for each other for long."""
     return 1 if board.emulated else load_device(board.device).cpu.cores
-
-
-def _store(records: Sequence[Record], json_file: Path | None, database: str | None) -> None:
-    if json_file is not None:
-        write_lines(records, from_user(json_file))
-    results = Results(database)
-    try:
-        results.append(records)
-    finally:
-        results.close()
 
 
 def _report(result: BenchResult) -> int:

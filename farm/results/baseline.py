@@ -19,10 +19,7 @@ def baseline_of(
     age = {commit: place for place, commit in enumerate(commits)}
     known = [record for record in stored if record.commit in age]
     if not known:
-        raise FarmError(
-            f"no stored record of the last {len(commits)} commits of the baseline; run the bench "
-            f"there first, with a clean checkout, into the same database"
-        )
+        raise without_records(len(commits))
     of_figure: dict[Key, tuple[bool, int]] = {}
     of_place: dict[Key, int] = {}
     for record in known:
@@ -40,3 +37,11 @@ def baseline_of(
         return age[record.commit] == of_place.get(place_of(record))
 
     return [record for record in known if counts(record)]
+
+
+def without_records(commits: int) -> FarmError:
+    """Return the error of a baseline none of whose commits has a record."""
+    return FarmError(
+        f"no stored record of the last {commits} commits of the baseline; run the bench there "
+        f"first, with a clean checkout, into the same database"
+    )

@@ -1,15 +1,15 @@
 """The gate of continuous integration: compare, print, write reports, and set the exit status."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from pockengine.farm.results.baseline import baseline_of
+from pockengine.farm.results.baseline import baseline_of, without_records
 from pockengine.farm.results.blame import blame
-from pockengine.farm.results.commits import common_commit, history
+from pockengine.farm.results.commits import common_commit, current_commit, history
 from pockengine.farm.results.regression import Blame, Change, Comparison, compare_records, worse
 from pockengine.farm.results.regression_report import annotations, junit, markdown
 from pockengine.farm.results.results import Record, Results
@@ -20,6 +20,14 @@ STYLES = {
     Change.MISSING: "yellow",
     Change.UNSURE: "yellow",
 }
+
+
+def check_baseline(baseline: str, device: str, models: Collection[str], results: Results) -> None:
+    """FarmError if no commit of a baseline, apart from this one, has a record of these models."""
+    commits = set(history(common_commit(baseline, "HEAD"))) - {current_commit()}
+    stored = results.find({"device": device})
+    if not any(one.commit in commits and one.model in models for one in stored):
+        raise without_records(len(commits))
 
 
 def against(

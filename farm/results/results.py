@@ -233,6 +233,10 @@ class Results:
         self._writer = create_engine(self.url, exclusive=True)
         self._made = False
 
+    def open(self) -> None:
+        """Make the tables of a new database; DatabaseDown or FarmError if it cannot be used."""
+        self._work(self._writer, lambda _: None)
+
     def append(self, records: Iterable[Record]) -> None:
         """Store all records once, with earlier ones that could not be stored.
 
@@ -362,15 +366,33 @@ def _add_samples(connection: sql.Connection) -> None:
 
 
 def write_lines(records: Iterable[Record], path: Path) -> None:
-    """Append records to a file of JSON lines; its folder is created."""
+    """Append records to a file of JSON lines, after a line that was cut; its folder is created."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = "".join(record.to_json() + "\n" for record in records)
+    text = "".join(record.to_json() + "\n" for record in records).encode()
     with path.open("ab", buffering=0) as stream:  # one write: other writers' lines stay whole
-        stream.write(lines.encode())
+        stream.write(b"\n" + text if text and _is_cut(path) else text)
+
+
+def _is_cut(path: Path) -> bool:
+    """Whether a file's last line has no end, as a full disk leaves it."""
+    if not path.is_file() or path.stat().st_size == 0:
+        return False
+    with path.open("rb") as stream:
+        stream.seek(-1, os.SEEK_END)
+        return stream.read() != b"\n"
 
 
 def read_lines(path: Path) -> tuple[Record, ...]:
-    """Return the records of a file of JSON lines; empty if there is no file yet."""
+    """Return the records of a file of JSON lines; empty if there is no file yet.
+
+    FarmError names the first line that is no record.
+    """
     if not path.exists():
         return ()
-    return tuple(map(Record.from_json, path.read_text(encoding="utf-8").splitlines()))
+    records = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            records.append(Record.from_json(line.decode()))
+        except (FarmError, UnicodeDecodeError) as error:
+            raise FarmError(f"{path}, line {number}: {error}; remove that line") from None
+    return tuple(records)

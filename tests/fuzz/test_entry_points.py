@@ -51,12 +51,18 @@ def refused(path: Path) -> None:
     path.read_text()
 
 
+def greedy() -> None:
+    raise RuntimeError("alloc_cpu.cpp:127 DefaultCPUAllocator: can't allocate memory: you tried")
+
+
 def test_operating_system_errors_are_not_internal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pockengine.boundary.NOT_OURS", ())
     with pytest.raises(RuntimeFailure, match=r"No such file .*; the operating system refused it"):
         entry_point(refused)(Path("/proc/nosuch"))
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         entry_point(refused)()  # type: ignore[call-arg]
+    with pytest.raises(RuntimeFailure, match=r"allocate memory.*; the operating system refused it"):
+        entry_point(greedy)()
     assert stray(UserWarning("made an error of"), "f") is None
     with pytest.raises(click.UsageError):
         entry_point(misused)()

@@ -1,10 +1,12 @@
 """The bench on this machine, and its command line."""
 
+import errno
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -22,6 +24,7 @@ from pockengine.farm.bench.case import Case, make_case, train_in_torch
 from pockengine.farm.bench.peers import HostPeers
 from pockengine.farm.bench.run import train_on_board
 from pockengine.farm.boards.board import Board
+from pockengine.farm.cli import bench_stores
 from pockengine.farm.cli.bench import main
 from pockengine.farm.references.job import JobData
 from pockengine.farm.references.worker import Refused
@@ -31,6 +34,7 @@ from pockengine.models.decoders import SIZES
 from pockengine.models.registry import FAMILIES
 from pockengine.options import CompileOptions
 from pockengine.tests.farm.helpers import script
+from pockengine.tests.farm.results.repository import git
 
 MODEL = "mobilenet_v2-0.1-64"
 
@@ -117,6 +121,8 @@ def test_frameworks_without_the_model_are_skipped(
         (["--reference=tensorflow"], "--reference does not go with a run without --suite; it is f"),
         (["--suite=paper", "--steps=3"], "--steps does not go with --suite=paper; it is for a run"),
         (["--out=x"], "--out needs --baseline"),
+        (["--batch=100000000"], r"take 9,\d+ GB; this machine has .*: lower --batch or --steps"),
+        (["--model=distilbert-128", "--batch=1000000000"], "take 2,048 GB; .* lower --batch"),
         (["--model=net:small_net"], "trains listed models .* and not net:small_net"),
         (["--device=rpi9"], "no board for device 'rpi9'; known devices and boards: .*rpi4"),
         (["--device=apple-m1"], "apple-m1 has no board.* built and inspected, not run.*compile"),
@@ -296,10 +302,47 @@ def test_threads_are_limited_as_in_sessions(tmp_path: Path) -> None:
     assert "--threads" in one_more[1]
 
 
-@pytest.mark.usefixtures("no_peers")
-def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
-    status, output = bench(tmp_path, "--scheme=full", "--json=/dev/full")
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--database=sqlite:////nowhere/at/all.sqlite", "there is no folder /nowhere/at"),
+        ("--database=sqlite:///{folder}", "unable to open database file"),
+        ("--baseline=nosuch", "git does not know 'nosuch' and 'HEAD'"),
+        ("--baseline=HEAD", "no stored record of the last"),
+        ("--json={folder}", "--json {folder} cannot be written: Is a directory"),
+        ("--json=/dev/full", "--json /dev/full cannot be written: No space left on device"),
+        ("--json={folder}/file/x", "--json {folder}/file/x cannot be written: "),
+        ("--baseline=HEAD --out={folder}/file", "--out {folder}/file cannot be made: File exists"),
+    ],
+)
+def test_stores_that_cannot_be_used_are_refused_before_any_work(
+    argument: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", "first")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pockengine.farm.cli.bench_board._run_bench", MagicMock())
+    (tmp_path / "file").touch()
+
+    status, output = bench(tmp_path, *argument.format(folder=tmp_path).split())
 
     assert status == 1
-    assert "No space left on device" in output
+    assert message.format(folder=tmp_path) in output
+
+
+@pytest.mark.usefixtures("no_peers")
+def test_a_disk_that_fills_up_loses_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(records: Iterable[Record], path: Path) -> None:
+        if records:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(bench_stores, "write_lines", full)
+
+    status, output = bench(tmp_path, "--scheme=full", f"--json={tmp_path}/records")
+
+    assert status == 1
+    assert f"--json {tmp_path}/records cannot be written: No space left on device" in output
     assert "Traceback" not in output
+    assert Results(f"sqlite:///{tmp_path / 'results.sqlite'}").find()

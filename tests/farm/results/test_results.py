@@ -13,7 +13,7 @@ import sqlalchemy as sql
 
 from pockengine.errors import DatabaseDown, FarmError
 from pockengine.farm.results.database import patiently
-from pockengine.farm.results.results import Record, Results, now, write_lines
+from pockengine.farm.results.results import Record, Results, now, read_lines, write_lines
 from pockengine.tests.farm.helpers import record
 
 
@@ -258,3 +258,15 @@ def test_lines_are_appended(tmp_path: Path) -> None:
     write_lines([record(time=now())], path)
 
     assert len([Record.from_json(line) for line in path.read_text().splitlines()]) == 2
+
+
+def test_a_cut_line_is_named_and_does_not_damage_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    write_lines([record()], path)
+    path.write_bytes(path.read_bytes()[:-9])
+    write_lines([record(scheme="next")], path)
+
+    with pytest.raises(FarmError, match=r"out.jsonl, line 1: record: not JSON.*remove that line"):
+        read_lines(path)
+    path.write_bytes(path.read_bytes().partition(b"\n")[2])
+    assert [one.scheme for one in read_lines(path)] == ["next"]
