@@ -85,7 +85,9 @@ def read_table(path: Path, device: Device, processor: str = "") -> TunedTable:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise CompileError(f"tuned plans {path}: {error}; run pockengine tune again") from error
+        raise CompileError(
+            f"tuned plans {path}: {error}; remove it and run pockengine tune again"
+        ) from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise CompileError(f"tuned plans {path}: not a table of schema {SCHEMA} of pockengine tune")
     names, rows = ("device", "cpu", "unit"), content.get("rows")

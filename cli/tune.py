@@ -31,6 +31,7 @@ from pockengine.backends.tuned import TunedPlan, TunedTable, new_table, read_tab
 from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import (
     ModelChoice,
+    OutputFile,
     batch_of,
     model_argument,
 )
@@ -84,7 +85,7 @@ the estimate.
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=OutputFile(),
     help="Default: tuned-DEVICE.json, tuned-BACKEND-DEVICE.json.",
 )
 def tune_command(

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pockengine.backends.tuned import read_table
 from pockengine.devices import load_device
 from pockengine.errors import FarmError
 from pockengine.farm.bench.flow import run_bench
@@ -172,21 +173,31 @@ def _run_suite(
         return run_suite(GenerationSuite(*chosen, storages=options["storages"]), keep)
     if suite == RUNTIMES:
         return run_suite(RuntimesSuite(_runtimes_options(options, threads)), keep)
-    report = options["report"]
+    return run_peers(_peers_options(options, board, threads, json_file), keep)
+
+
+def _peers_options(
+    options: Mapping[str, Any], board: Board, threads: int, json_file: Path | None
+) -> SuiteOptions:
+    """Return what the suite of peers measures; CompileError for tuned plans of another device."""
+    report, tuned = (
+        None if options[name] is None else from_user(options[name]) for name in ("report", "tuned")
+    )
+    if tuned is not None:
+        read_table(tuned, load_device(board.device))
     measured = options["resume"] and json_file
-    suite_options = SuiteOptions(
+    return SuiteOptions(
         models=options["models"],
         batches=options["batches"],
         engines=options["engines"],
         schemes=options["schemes"],
         threads=threads,
         quick=options["quick"],
-        report=None if report is None else from_user(report),
+        report=report,
         bf16=options["bf16"],
-        tuned=None if options["tuned"] is None else from_user(options["tuned"]),
+        tuned=tuned,
         done=_done(from_user(measured), threads) if measured else frozenset(),
     )
-    return run_peers(suite_options, keep)
 
 
 def _runtimes_options(options: Mapping[str, Any], threads: int) -> RuntimesOptions:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -28,12 +29,12 @@ from pockengine.farm.cli import bench_stores
 from pockengine.farm.cli.bench import main
 from pockengine.farm.references.job import JobData
 from pockengine.farm.references.worker import Refused
-from pockengine.farm.results.results import Record, Results
+from pockengine.farm.results.results import Record, Results, write_lines
 from pockengine.farm.transports.local import LocalTransport
 from pockengine.models.decoders import SIZES
 from pockengine.models.registry import FAMILIES
 from pockengine.options import CompileOptions
-from pockengine.tests.farm.helpers import script
+from pockengine.tests.farm.helpers import record, script
 from pockengine.tests.farm.results.repository import git
 
 MODEL = "mobilenet_v2-0.1-64"
@@ -321,13 +322,46 @@ def test_stores_that_cannot_be_used_are_refused_before_any_work(
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", "first")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pockengine.farm.cli.bench_board._run_bench", MagicMock())
+    for name in ("_run_bench", "run_peers"):
+        monkeypatch.setattr(f"pockengine.farm.cli.bench_board.{name}", MagicMock())
     (tmp_path / "file").touch()
 
     status, output = bench(tmp_path, *argument.format(folder=tmp_path).split())
 
     assert status == 1
     assert message.format(folder=tmp_path) in output
+
+
+def test_a_suite_refuses_damaged_plans_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pockengine.farm.cli.bench_board.run_peers", MagicMock())
+    (tmp_path / "tuned.json").write_text("{")
+    common = ["--suite=peers", f"--database=sqlite:///{tmp_path}/results.sqlite"]
+
+    result = CliRunner().invoke(main, [*common, f"--tuned={tmp_path}/tuned.json"])
+
+    assert result.exit_code == 1
+    assert "tuned.json: Expecting property name" in result.output
+
+
+def test_a_suite_resumes_by_its_own_records_of_these_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = MagicMock()
+    monkeypatch.setattr("pockengine.farm.cli.bench_board.run_peers", suite)
+    own = record(device="host", metric="roofline_ms", unit="ms", threads=1, model="a", batch=2)
+    others = (
+        replace(own, model="other threads", threads=2),
+        replace(own, model="other device", device="rpi4"),
+        replace(own, model="a run without the suite", metric="step_ms"),
+    )
+    write_lines([own, *others], tmp_path / "records")
+    store = (f"--json={tmp_path}/records", f"--database=sqlite:///{tmp_path}/results.sqlite")
+
+    CliRunner().invoke(main, ["--suite=peers", "--resume", "--threads=1", *store])
+
+    assert suite.call_args[0][0].done == {("a", 2)}
 
 
 @pytest.mark.usefixtures("no_peers")
