@@ -7,6 +7,8 @@ package, and the folder of the trials under the same path.
 import asyncio
 import multiprocessing
 import os
+import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -27,16 +29,13 @@ _CONNECT_SECONDS = 20
 def open_executor(scheduler: str = PROCESSES, workers: int | None = None) -> Iterator[Executor]:
     """Open "processes" (`workers` of them, by default one per core) or "tcp://HOST:PORT".
 
-    On exit, pending calls are cancelled. FinetuneError if a cluster does not answer or the package
+    On exit, pending calls are cancelled; on an error or Ctrl-C, running processes are ended.
+    FinetuneError if a cluster does not answer or the package
     `distributed` is missing.
     """
     if scheduler == PROCESSES:
-        context = multiprocessing.get_context("spawn")  # a fork would copy locks of our threads
-        pool = ProcessPoolExecutor(workers or os.cpu_count(), context, _end_with_parent)
-        try:
+        with _processes(workers or os.cpu_count()) as pool:
             yield pool
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
     elif "://" in scheduler:
         if workers is not None:
             raise FinetuneError(f"{scheduler} has its own workers; give no number of them")
@@ -48,8 +47,28 @@ def open_executor(scheduler: str = PROCESSES, workers: int | None = None) -> Ite
         )
 
 
-def _end_with_parent() -> None:
-    """Make a worker exit when its parent is killed; it would wait for work forever."""
+@contextmanager
+def _processes(workers: int | None) -> Iterator[Executor]:
+    context = multiprocessing.get_context("spawn")  # a fork would copy locks of our threads
+    with tempfile.TemporaryDirectory(prefix="pockengine-trials-") as folder:
+        pool = ProcessPoolExecutor(workers, context, _prepare, (folder,))
+        try:
+            yield pool
+        except BaseException:
+            for process in list((pool._processes or {}).values()):
+                process.kill()
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _prepare(folder: str) -> None:
+    """Prepare a worker: its temporary files lie in `folder`, and the parent handles Ctrl-C.
+
+    It exits when its parent is killed; otherwise it would wait for work forever.
+    """
+    tempfile.tempdir = folder
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None  # this runs in a worker
 

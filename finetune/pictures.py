@@ -43,6 +43,8 @@ def write_pictures(folder: Path, form: PictureForm, out: Path, skip_bad: int = 0
             _write_rows(file, reader.rows(classes), form.row)
         if not reader.labels:
             raise FinetuneError(f"{folder} has no pictures that end in {', '.join(SUFFIXES)}")
+        for old in (f"{form.target}.npy", CLASSES):  # a kill must not leave them beside new rows
+            (out / old).unlink(missing_ok=True)
 
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -101,6 +101,17 @@ def test_damaged_images_are_reported_and_skipped(
     ]
 
 
+def test_a_kill_between_rows_and_labels_leaves_no_old_labels(
+    artifact: Artifact, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form, out = picture_form(artifact), tmp_path / "out"
+    write_pictures(folder, form, out)
+    monkeypatch.delattr("pockengine.finetune.pictures._save")
+    with pytest.raises(NameError):
+        write_pictures(folder, form, out)
+    assert [path.name for path in out.iterdir()] == ["images.npy"]
+
+
 def test_invalid_image_folders_are_refused(artifact: Artifact, tmp_path: Path) -> None:
     form = picture_form(artifact)
     with pytest.raises(RuntimeFailure, match="a folder for each class"):

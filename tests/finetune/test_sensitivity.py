@@ -8,7 +8,7 @@ import sys
 import time
 import typing
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 from pockengine.errors import CompileError, FinetuneError
 from pockengine.finetune import contributions, rates, sensitivity, task
 from pockengine.finetune.contributions import Key, read_table
+from pockengine.finetune.executor import open_executor
 from pockengine.finetune.sensitivity import SensitivityPlan, TrialProgress, measure
 from pockengine.finetune.task import Examples, Task, Tuning
 from pockengine.finetune.trial import TrialOutcome
@@ -48,6 +49,21 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with ThreadPoolExecutor(1) as executor:
         measure(PLAN, path, executor)
     return path
+
+
+def test_an_interrupted_run_ends_its_busy_workers() -> None:
+    started: list[Future[None]] = []
+
+    def run() -> None:
+        with open_executor(workers=1) as executor:
+            started.append(executor.submit(time.sleep, 600))
+            while not started[0].running():
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert isinstance(started[0].exception(), BrokenExecutor)
 
 
 def test_killed_runs_resume(whole: Path, tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ PyTorch and MNN each in their own process.
 """
 
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -34,12 +35,14 @@ from pockengine.farm.references.instructions import (
     emulator_version,
     plugin_library,
 )
+from pockengine.farm.transports.children import kill_children
 from pockengine.options import CompileOptions
 
 METRIC = "guest_instructions"
 COUNTED = GuestSteps(warm_up=0, counted=2)
 """The two checked steps warm up."""
 COUNT_TIMEOUT = 4 * 3600.0
+KILL_EVERY_S = 0.2
 
 Keep = Callable[[Cell, CellOutcome], None]
 Fail = Callable[[Cell, str], None]
@@ -58,22 +61,36 @@ class EmulatedBench:
         self.model = modelled_board(plan.board.device) if modelled else None
         self.jobs = PaperJobs(plan.cells, folder / "jobs")
         self.outcomes = outcomes or CellOutcomes()
+        self.interrupted = threading.Event()
 
     def run(self, keep: Keep, fail: Fail) -> None:
-        """Measure all cells, a lane on each of two threads."""
+        """Measure all cells, a lane on each of two threads; Ctrl-C ends both at once."""
         lanes = self.plan.lanes()
         with ThreadPoolExecutor(max(1, len(lanes))) as pool:
-            for future in [pool.submit(self._lane, lane, keep, fail) for lane in lanes]:
-                future.result()
+            futures: list[Future[None]] = []
+            try:
+                for lane in lanes:
+                    futures.append(pool.submit(self._lane, lane, keep, fail))
+                for future in futures:
+                    future.result()
+            except BaseException:
+                self.interrupted.set()
+                while wait(futures, KILL_EVERY_S).not_done:
+                    kill_children()
+                raise
 
     def _lane(self, cells: Sequence[Cell], keep: Keep, fail: Fail) -> None:
         with ExitStack() as stack:
             guests = _Guests(self.folder, self.cpu, stack, self.model)
             for cell in cells:
+                if self.interrupted.is_set():
+                    return
                 try:
                     outcome = self._measured(cell, guests)
                     keep(cell, replace(outcome, note=f"{self.cpu}, {emulator_version()}"))
                 except PockEngineError as error:
+                    if self.interrupted.is_set():
+                        return
                     guests.drop_dead(cell.framework)
                     fail(cell, str(error))
                 finally:

@@ -1,9 +1,13 @@
 """The paper's tables: planned and remaining cells, comparison with published figures, the page."""
 
+import os
+import signal
+import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from rich.console import RenderableType
@@ -313,6 +317,31 @@ def test_failing_cells_do_not_stop_others(
 
     assert {cell.engine for cell in failed} == {"tf-graph"}
     assert sorted((*saved, *failed)) == sorted(whole.cells)
+
+
+def test_an_interrupted_run_ends_its_lanes_and_their_processes(
+    choice: PaperChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[Cell] = []
+
+    def endless(self: EmulatedBench, cell: Cell, *_: object) -> CellOutcome:
+        measured.append(cell)
+        if len(measured) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        subprocess.run(["sleep", "600"], check=False)
+        raise FarmError("it was killed")
+
+    monkeypatch.setattr(EmulatedBench, "_measured", endless)
+    bench = EmulatedBench(plan(choice), tmp_path, CellOutcomes(tmp_path))
+    failed = MagicMock()
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(MagicMock(), failed)
+    signal.signal(signal.SIGINT, before)
+
+    assert len(measured) == 2
+    failed.assert_not_called()
 
 
 def test_both_lanes_may_run_one_framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
