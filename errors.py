@@ -111,7 +111,7 @@ class DatabaseDown(FarmError):
 
 
 class LogError(PockEngineError):
-    """A log on this machine that cannot be written; no board and no job is at fault."""
+    """A log or output that this machine cannot write; no board and no job is at fault."""
 
 
 class JobFailed(FarmError):

@@ -65,6 +65,7 @@ def export(
     if out.suffix in OTHERS:
         raise click.UsageError(f"{out}: weights are written as safetensors; end its name so")
     checkpoint, loaded = checkpoint_file(checkpoint), load(artifact)
+    make_folder(out.parent)
     if name is None:
         loaded.save_weights(checkpoint, out)
     else:
@@ -82,6 +83,14 @@ def export(
             whole = with_folded(graph, loaded.artifact.adapters, values)
             write_tuned(source, graph, merged(loaded.artifact.adapters, whole), out)
     click.echo(f"written {out}")
+
+
+def make_folder(folder: Path) -> None:
+    """Create the folder of an output; ArtifactError if that fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be created: {error.strerror}") from error
 
 
 def check_model(artifact: Artifact, graph: Graph, name: str) -> None:

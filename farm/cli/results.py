@@ -43,7 +43,8 @@ def compare(
     results = Results(database)
     stored = results.find({"device": device} if device else None)
     if not stored:
-        raise FarmError("no stored record; run bazel run //farm:bench first")
+        where = f" of device {device}; `results` lists what there is, or" if device else ";"
+        raise FarmError(f"no stored record{where} run bazel run //farm:bench first")
     commit = commits_to(revision)[0]
     current = [record for record in stored if record.commit == commit]
     if not current:

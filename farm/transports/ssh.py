@@ -5,6 +5,7 @@ Files go into a content-addressed store on the board (`cas/<sha256>`) and are ha
 destinations, so a file that the board already has is not sent again.
 """
 
+import errno
 import logging
 import math
 import shlex
@@ -19,7 +20,7 @@ from pathlib import Path
 import paramiko
 from paramiko.pkey import UnknownKeyType
 
-from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed
+from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed, LogError
 from pockengine.farm.transports import ssh_ready
 from pockengine.farm.transports.content_store import ContentStore
 from pockengine.farm.transports.limits import NO_LIMITS, CommandLimits
@@ -31,6 +32,7 @@ KEEP_ALIVE_S = 5
 GRACE_S = 10.0  # how much longer than the board's own time-out we wait for its answer
 READY_S = 60.0
 TRANSFER_S = 3600.0
+OUR_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 LOG = "pockengine.farm.transports.ssh"
 logging.getLogger(LOG).addHandler(logging.NullHandler())  # errors are raised, not also printed
 
@@ -143,7 +145,10 @@ class SshTransport:
         return self._store.put(source, target, progress)
 
     def get(self, source: str, target: Path) -> None:
-        """Fetch a file through a temporary name and compare its hash with the board's."""
+        """Fetch a file through a temporary name and compare its hash with the board's.
+
+        LogError if this machine's disk is full: the board is not at fault.
+        """
         part = target.with_name(f".{target.name}.part")
         stderr = bytearray()
         try:
@@ -158,6 +163,11 @@ class SshTransport:
             self._store.accept(part, source, stderr.decode(errors="replace"), not ended.status)
             part.replace(target)
         except (paramiko.SSHException, OSError, EOFError) as error:
+            if isinstance(error, OSError) and error.errno in OUR_DISK:
+                raise LogError(
+                    f"{target} cannot be written: {error.strerror}; make room on this machine, "
+                    "then run it again"
+                ) from None
             raise FarmError(f"{self.board}: cannot download {source}: {error}") from None
         finally:
             part.unlink(missing_ok=True)

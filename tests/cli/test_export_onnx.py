@@ -29,7 +29,7 @@ def test_the_model_is_written_with_tuned_weights(tmp_path: Path) -> None:
         tuned = session.params()["w"]
 
     places = [str(tmp_path / name) for name in ("made", "checkpoint")]
-    out = tmp_path / "tuned.onnx"
+    out = tmp_path / "a new folder" / "tuned.onnx"
     result = CliRunner().invoke(export, [*places, "--out", str(out), "--model", str(path)])
 
     assert result.exit_code == 0, result.output

@@ -60,6 +60,15 @@ def test_error_names_an_unmeasured_commit(commits: list[str], url: str) -> None:
     assert f"no stored record of HEAD ({commits[7]}); run the bench there" in result.output
 
 
+def test_error_names_a_device_without_records(commits: list[str], url: str) -> None:
+    Results(url).append([count(commits[7], 90)])
+
+    result = CliRunner().invoke(cli, ["compare", "--database", url, "--device", "rpi9"])
+
+    assert result.exit_code == 1
+    assert "no stored record of device rpi9; `results` lists" in result.output
+
+
 def test_files_and_status_for_continuous_integration(
     commits: list[str], url: str, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed
+from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed, LogError
 from pockengine.farm.transports import ssh
 from pockengine.farm.transports.digest import sha256_of
 from pockengine.farm.transports.ssh import connect_ssh
@@ -316,6 +316,17 @@ def test_unresponsive_boards_time_out(tmp_path: Path, monkeypatch: pytest.Monkey
         pytest.raises(BoardUnreachable, match=r"stopped answering"),
     ):
         board.run(["train"], timeout_s=0.2)
+
+
+def test_a_full_disk_here_is_no_fault_of_the_board(tmp_path: Path) -> None:
+    (tmp_path / ".fetched.part").symlink_to("/dev/full")
+    with (
+        serving(tmp_path, Faults()) as address,
+        closing(connect_ssh(address)) as board,
+        pytest.raises(LogError, match=r"fetched cannot be written: No space .*on this machine"),
+    ):
+        board.get(str(blob(tmp_path, 100)), tmp_path / "fetched")
+    assert not list(tmp_path.glob("*fetched*"))
 
 
 def test_failed_downloads_leave_no_file(tmp_path: Path) -> None:
