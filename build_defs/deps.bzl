@@ -81,7 +81,7 @@ DEPS = {
         "stories": ["//:errors", "//:root", "//finetune/lm", "//models", "@pypi//click"],
     },
     "farm/bench/paper": {
-        "paper": ["//:api", "//:errors", "//:folders", "//:root", "//:terminal", "//backends", "//devices", "//farm/bench", "//farm/boards", "//farm/cycles", "//farm/references", "//farm/references:protocol", "//farm/results", "//models:registry", "@pypi//numpy", "@pypi//rich", "@pypi//safetensors"],
+        "paper": ["//:api", "//:errors", "//:folders", "//:root", "//:terminal", "//backends", "//devices", "//farm/bench", "//farm/boards", "//farm/cycles", "//farm/references", "//farm/references:protocol", "//farm/results", "//farm/transports", "//models:registry", "@pypi//numpy", "@pypi//rich", "@pypi//safetensors"],
     },
     "farm/bench": {
         "ab": ["//:errors", "//:root", "//farm/boards", "//farm/jobs", "//farm/results", "//farm/transports"],
@@ -180,7 +180,7 @@ DEPS = {
     "models": {
         "find": ["//:errors", "//:extras", "//:root", "//compiler:ir", "//frontends", "//models:registry", "@pypi//numpy"],
         "models": ["//:errors", "//:extras", "//:root", "//compiler:ir", "//compiler:quantize", "//compiler:sparse", "//frontends/torch", "//models:find", "//models:registry", "@pypi//numpy", "@pypi//safetensors"],
-        "registry": ["//:errors", "//:root"],
+        "registry": ["//:errors", "//:root", "//devices"],
         "tiny_training": ["//:errors", "//:root", "//compiler:ir", "//compiler:sparse"],
     },
     "studies/decoders": {
@@ -365,7 +365,7 @@ DEPS = {
     },
     "tests/cli": {
         "remaining": ["//:api", "//:errors", "//:extras", "//:root", "//:terminal", "//backends/c", "//backends/native", "//cli:export", "//cli:lib", "//compiler:backward", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//devices", "//farm/boards", "//farm/cli:base", "//farm/cli:lib", "//farm/transports", "//finetune/lm", "//models:find", "//tests/farm:helpers", "//tests/repo", "@pypi//click", "@pypi//numpy", "@pypi//pillow", "@pypi//rich", "@pypi//safetensors"],
-        "test_cli": ["//:api", "//:errors", "//:root", "//cli:lib", "//compiler:ir", "//devices", "@pypi//click", "@pypi//numpy"],
+        "test_cli": ["//:api", "//:errors", "//:root", "//:signals", "//cli:lib", "//compiler:ir", "//devices", "@pypi//click", "@pypi//numpy"],
         "test_compile_time": ["//:root", "//cli:lib", "//farm/results", "@pypi//click"],
         "test_export_onnx": ["//:api", "//:root", "//cli:export", "@pypi//click", "@pypi//numpy"],
         "test_profile": ["//:errors", "//:root", "//backends", "//cli:lib", "//farm/results", "//tests/backends/gpu:watched_opencl", "@pypi//click"],
@@ -449,7 +449,7 @@ DEPS = {
         "remaining": ["//:errors", "//:root", "//devices", "//farm/boards", "//farm/images", "//farm/transports", "//tests/farm:helpers", "@pypi//hypothesis"],
     },
     "tests/farm/cli": {
-        "test_bench": ["//:api", "//:errors", "//:root", "//backends", "//compiler:sparse", "//farm/bench", "//farm/boards", "//farm/cli:bench_lib", "//farm/references", "//farm/references:protocol", "//farm/results", "//farm/transports", "//models", "//models:registry", "//tests/farm:helpers", "@pypi//click", "@pypi//numpy"],
+        "test_bench": ["//:api", "//:errors", "//:root", "//backends", "//compiler:sparse", "//farm/bench", "//farm/boards", "//farm/cli:bench_lib", "//farm/references", "//farm/references:protocol", "//farm/results", "//farm/transports", "//models", "//models:registry", "//tests/farm:helpers", "//tests/farm/results:repository", "@pypi//click", "@pypi//numpy"],
         "test_cli": ["//:root", "//farm/boards", "//farm/cli:lib", "//farm/images", "//farm/transports", "//tests/farm:helpers", "@pypi//click"],
         "test_jobs": ["//:root", "//farm/boards", "//farm/cli:lib", "//farm/jobs", "//tests/farm:helpers", "@pypi//click"],
     },
