@@ -75,7 +75,7 @@ class ModelName:
         return self.known.build(self, self.classes if classes is None else classes)
 
     def check_rows(self, batch: int, batches: int = 1) -> None:
-        """ImportModelError if so many inputs exceed this machine's memory."""
+        """ImportModelError if these batches of inputs exceed this machine's memory."""
         row = math.prod(self.input_shape) * (8 if self.known.vocabulary else 4)
         need, memory = batches * batch * row, detect_memory()
         if memory and need > memory:
