@@ -61,7 +61,7 @@ def run_paper(options: PaperOptions, keep: Keep) -> int:
     """
     console, board = PlainConsole(WIDTH), options.choice.board
     whole = plan(options.choice)
-    before = done_cells(options.records, board)
+    before = done_cells(options.records, board, options.threads)
     results = CellResults({cell: before[cell] for cell in whole.cells if cell in before})
     left = whole.without(list(results.measured))
     for line in first_lines(whole, left):

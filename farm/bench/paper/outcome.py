@@ -84,11 +84,15 @@ def setup_of(cell: Cell, board: Board, commit: str, dataset: str, threads: int =
     return Setup(*place, model=cell.model, dataset=dataset, batch=cell.batch, threads=threads)
 
 
-def done_cells(records: Sequence[Record], board: Board) -> dict[Cell, list[Record]]:
-    """Return the records of cells that were measured and checked on a board."""
+def done_cells(
+    records: Sequence[Record], board: Board, threads: int = 1
+) -> dict[Cell, list[Record]]:
+    """Return the records of cells that were measured and checked on a board with these threads."""
+    place = board.device, board.emulated, threads
     found: dict[Cell, list[Record]] = {}
     for record in records:
-        if record.device == board.device and record.ok and record.dtype == "f32":
+        same = (record.device, record.emulated, record.threads) == place
+        if same and record.ok and record.dtype == "f32":
             cell = Cell(record.model, record.batch, record.scheme, record.engine)
             found.setdefault(cell, []).append(record)
     metrics = {cell: {record.metric for record in those} for cell, those in found.items()}

@@ -199,7 +199,10 @@ def test_runs_are_recorded_and_resumed(
     assert "Full training takes 6.0 times fewer instructions than TensorFlow's graph, the" in second
     assert "The paper's speed-up on this board: 13 to 21 times" in second
     assert all(len(line) <= 100 for line in second.splitlines() if line.startswith("│"))
-    assert set(done_cells(read_lines(file), choice.board)) == set(plan(choice).cells)
+    records = read_lines(file)
+    assert set(done_cells(records, choice.board)) == set(plan(choice).cells)
+    assert not done_cells(records, choice.board, threads=2)
+    assert not done_cells([replace(one, emulated=False) for one in records], choice.board)
 
 
 def measured(choice: PaperChoice) -> tuple[dict[Cell, list[Record]], dict[Cell, str]]:
