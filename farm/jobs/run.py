@@ -4,12 +4,16 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
+from pockengine.errors import PockEngineError
 from pockengine.farm.boards.board import Board
 from pockengine.farm.jobs.batch import JobVerdict
-from pockengine.farm.jobs.worker import Site, work
+from pockengine.farm.jobs.job import clean_board
+from pockengine.farm.jobs.worker import POLL_S, Site, work
 
 REPORT_S = 1.0
+LEAVE_S = 20.0
 
 
 def run_batch(
@@ -20,7 +24,7 @@ def run_batch(
     `report` is called with the state of all jobs about every second. Jobs that no remaining board
     can run become unrunnable, with the boards' reasons. Any other error, such as a lost database,
     stops the workers after their current job and is raised; results so far are stored, and the
-    batch can be resumed.
+    batch can be resumed. Ctrl-C kills the running jobs, which stay open.
     """
     site.active = {board.name for board in boards}
     reasons: dict[str, str] = {}
@@ -46,12 +50,29 @@ def run_batch(
             _give_up(site, reasons)
             if report is not None and next(due):
                 report(site.batch.verdicts())
-    finally:
+    except BaseException as error:
         site.stop.set()
+        if not isinstance(error, Exception):
+            _end_jobs(site)
+        raise
     if errors:
         raise errors[0]
     _give_up(site, reasons)
     return site.batch.verdicts()
+
+
+def _end_jobs(site: Site) -> None:
+    """Kill the running jobs, so that the workers leave their boards; wait for LEAVE_S at most.
+
+    An interrupted `Thread.join` may take a thread for ended: `active` has those that run.
+    """
+    site.interrupted.set()
+    deadline = time.monotonic() + LEAVE_S
+    while site.active and time.monotonic() < deadline:
+        for transport in list(site.connected.values()):
+            with suppress(PockEngineError, OSError):  # it may be closed by now
+                clean_board(transport)
+        time.sleep(POLL_S)
 
 
 def _while_alive(threads: Sequence[threading.Thread], seconds: float) -> Iterator[None]:

@@ -49,6 +49,8 @@ class Site:
     doing: dict[str, tuple[str, float]] = field(default_factory=dict)  # task, start by board
     active: set[str] = field(default_factory=set)  # boards that take jobs
     stop: threading.Event = field(default_factory=threading.Event)
+    interrupted: threading.Event = field(default_factory=threading.Event)  # by Ctrl-C
+    connected: dict[str, Transport] = field(default_factory=dict)  # by board
 
     def has_work(self) -> bool:
         """Whether any job is open."""
@@ -99,6 +101,8 @@ def _try_to_serve(site: Site, board: Board, lease: LeasedBoard, failures: list[s
     except DatabaseDown:
         raise
     except FarmError as error:
+        if site.interrupted.is_set():  # the job was killed
+            return
         failures.append(str(error).splitlines()[0])
         site.say(board.name, failures[-1])
         site.quarantine.note(board.name, failures[-1])
@@ -118,7 +122,7 @@ def _serve(site: Site, board: Board, lease: LeasedBoard, failures: list[str]) ->
     """Run jobs over one connection; FarmError for a board failure."""
     device = load_device(board.device)
     site.say(board.name, opening(board))
-    with site.open(board) as transport:
+    with site.open(board) as transport, _connected(site, board, transport):
         site.say(board.name, "examining its health")
         with (
             _readable(board.name),
@@ -134,6 +138,16 @@ def _serve(site: Site, board: Board, lease: LeasedBoard, failures: list[str]) ->
                 continue
             _attempt(site, transport, claim)
             failures.clear()
+
+
+@contextmanager
+def _connected(site: Site, board: Board, transport: Transport) -> Iterator[None]:
+    """Let the client end the board's job while its connection is open."""
+    site.connected[board.name] = transport
+    try:
+        yield
+    finally:
+        del site.connected[board.name]
 
 
 def _attempt(site: Site, transport: Transport, claim: Claim) -> None:
@@ -154,6 +168,8 @@ def _attempt(site: Site, transport: Transport, claim: Claim) -> None:
         outcome, message = "failed", str(error)
     except FarmError as error:
         outcome, message = "infrastructure", str(error)
+    if site.interrupted.is_set():  # the job was killed: it stays open
+        return
     site.batch.finish(claim, outcome, message, folder)
     if outcome == "infrastructure":
         raise BoardTrouble(message)

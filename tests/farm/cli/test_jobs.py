@@ -1,6 +1,8 @@
 """The job commands, with this machine as the board."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -41,6 +43,33 @@ def write_jobs(folder: Path, text: str) -> str:
 
 GOOD = "[[job]]\nname = 'good'\nprogram = 'program'\nargs = ['in']\ninputs = { in = 'data' }\n"
 BAD = "[[job]]\nname = 'bad'\nprogram = 'program'\nargs = ['in', 3]\n"
+
+
+def test_an_interrupted_batch_kills_its_job_and_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    mark = tmp_path / "process"
+    text = f"[ -e {mark} ] && exit 0; echo $$ > {mark}.new; mv {mark}.new {mark}; sleep 600"
+    script(tmp_path, text, "slow")
+    file = tmp_path / "jobs.toml"
+    file.write_text("[[job]]\nname = 'slow'\nprogram = 'slow'\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "pockengine.cli", "run", str(file), "--batch", "night"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as client:
+        while not mark.exists():
+            assert client.poll() is None
+            time.sleep(0.05)
+        client.send_signal(signal.SIGTERM)
+
+    assert client.returncode == 128 + signal.SIGTERM
+    assert not Path(f"/proc/{mark.read_text().strip()}").exists()
+    assert not list((tmp_path / "temporary").iterdir())
+    monkeypatch.delenv("TMPDIR")
+    again = farm("run", str(file), "--batch", "night")
+    assert "host passed" in again.output
+    assert again.exit_code == 0
 
 
 def test_batch_is_run_listed_and_resumed(tmp_path: Path) -> None:
