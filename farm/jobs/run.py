@@ -23,8 +23,7 @@ def run_batch(
 
     `report` is called with the state of all jobs about every second. Jobs that no remaining board
     can run become unrunnable, with the boards' reasons. Any other error, such as a lost database,
-    stops the workers after their current job and is raised; results so far are stored, and the
-    batch can be resumed. Ctrl-C kills the running jobs, which stay open.
+    stops the workers after their current job and is raised; Ctrl-C kills the jobs. Both can resume.
     """
     site.active = {board.name for board in boards}
     reasons: dict[str, str] = {}
@@ -51,9 +50,7 @@ def run_batch(
             if report is not None and next(due):
                 report(site.batch.verdicts())
     except BaseException as error:
-        site.stop.set()
-        if not isinstance(error, Exception):
-            _end_jobs(site)
+        _stop(site, error)
         raise
     if errors:
         raise errors[0]
@@ -61,11 +58,14 @@ def run_batch(
     return site.batch.verdicts()
 
 
-def _end_jobs(site: Site) -> None:
-    """Kill the running jobs, so that the workers leave their boards; wait for LEAVE_S at most.
+def _stop(site: Site, error: BaseException) -> None:
+    """Stop the workers; on Ctrl-C kill their jobs, and wait up to LEAVE_S until they have ended.
 
     An interrupted `Thread.join` may take a thread for ended: `active` has those that run.
     """
+    site.stop.set()
+    if isinstance(error, Exception):
+        return
     site.interrupted.set()
     deadline = time.monotonic() + LEAVE_S
     while site.active and time.monotonic() < deadline:

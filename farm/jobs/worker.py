@@ -142,7 +142,7 @@ def _serve(site: Site, board: Board, lease: LeasedBoard, failures: list[str]) ->
 
 @contextmanager
 def _connected(site: Site, board: Board, transport: Transport) -> Iterator[None]:
-    """Let the client end the board's job while its connection is open."""
+    """Register an open connection, by which an interrupted client ends the board's job."""
     site.connected[board.name] = transport
     try:
         yield
