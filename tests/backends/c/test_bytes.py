@@ -98,10 +98,15 @@ def test_products_on_boards_are_the_oracles(tmp_path: Path, name: str, found: li
         pytest.skip(f"qemu-{device.cpu.arch} is not installed: apt install qemu-user")
     assert device.emulator is not None
     toolchain = find_toolchain(device)
-    how = {"threads": (1, 2), "launcher": (emulator, "-cpu", device.emulator.cpu)}
-    compiler = (*toolchain.command, *OPTIMISED, "-s")
-    cases, how["environment"] = [*found, *rescalings()], toolchain.environment
-    check(cases, device, tmp_path / "program", compiler, **how)
+    check(
+        [*found, *rescalings()],
+        device,
+        tmp_path / "program",
+        (*toolchain.command, *OPTIMISED, "-s"),
+        threads=(1, 2),
+        launcher=(emulator, "-cpu", device.emulator.cpu),
+        environment=toolchain.environment,
+    )
 
 
 def windows(kind: str) -> list[Node]:
