@@ -26,6 +26,7 @@ from pockengine.frontends.registry import BUILT_IN, find_source, open_file
 from pockengine.models.examples import Batch, Shapes, examples
 from pockengine.models.hugging_face import is_hugging_face, open_folder
 from pockengine.models.registry import parse_model
+from pockengine.models.rows import check_rows
 
 CROSS_ENTROPY = "cross_entropy"
 CONTRACT = "function() returns (module, example_inputs)"
@@ -81,6 +82,7 @@ def find_model(
 
     torch.manual_seed(0)
     model = listed.build(classes).train()
+    check_rows(listed, batch or usual)
     return Found(name, model, listed.example_inputs(batch or usual), listed.loss)
 
 

@@ -5,13 +5,11 @@ torch; `ModelName.build` imports it. Models have no dropout, so that every compa
 the same training step.
 """
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pockengine.devices.host import detect_memory
 from pockengine.errors import ImportModelError
 
 if TYPE_CHECKING:
@@ -74,23 +72,10 @@ class ModelName:
         """
         return self.known.build(self, self.classes if classes is None else classes)
 
-    def check_rows(self, batch: int, batches: int = 1) -> None:
-        """ImportModelError if these batches of inputs exceed this machine's memory."""
-        row = math.prod(self.input_shape) * (8 if self.known.vocabulary else 4)
-        need, memory = batches * batch * row, detect_memory()
-        if memory and need > memory:
-            several = f"{batches} batches" if batches > 1 else "a batch"
-            raise ImportModelError(
-                f"{several} of {batch} inputs of {self} take {need / 1e9:,.0f} GB; this machine "
-                f"has {memory / 1e9:,.0f} GB of memory: lower --batch"
-                + (" or --steps" if batches > 1 else "")
-            )
-
     def example_inputs(self, batch: int) -> "dict[str, torch.Tensor]":
         """Return random pictures or tokens of the right shapes and types, from seed 0."""
         import torch
 
-        self.check_rows(batch)
         generator = torch.Generator().manual_seed(0)
         shape = (batch, *self.input_shape)
         if self.known.vocabulary:

@@ -31,6 +31,7 @@ from pockengine.farm.bench.photos import CLASSES, photo_batches
 from pockengine.farm.bench.schemes import listed_model, scheme_for
 from pockengine.farm.references.job import JobData, TrainingJob
 from pockengine.models.registry import ModelName, parse_model
+from pockengine.models.rows import check_rows
 from pockengine.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def make_case(
     from pockengine.frontends.torch.model import from_torch
 
     name = listed_model(model)
-    name.check_rows(batch, steps)
+    check_rows(name, batch, steps)
     classes = name.classes if plain else CLASSES
     torch.manual_seed(SEED)
     module = name.build(classes).train()

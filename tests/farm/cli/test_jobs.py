@@ -56,7 +56,15 @@ def test_an_interrupted_batch_kills_its_job_and_resumes(
     file = tmp_path / "jobs.toml"
     file.write_text("[[job]]\nname = 'slow'\nprogram = 'slow'\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "pockengine.cli", "run", str(file), "--batch", "night"]
+    command = [
+        sys.executable,
+        "-m",
+        "pockengine.farm.cli.main",
+        "run",
+        str(file),
+        "--batch",
+        "night",
+    ]
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as client:
         while not mark.exists():
             assert client.poll() is None
