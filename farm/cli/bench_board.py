@@ -55,11 +55,11 @@ def bench_on(
     suite = options["suite"]
     if suite == PAPER:
         return _run_paper(options, board, json_file, database)
-    check_measured(options["baseline"], board.device, _models(options), database)
     by_gpu = options["backend"] or suite == GPU
     threads = options["threads"] or (1 if by_gpu else _default_threads(board))
     if suite in (LLM, GENERATION) or (suite in (PEERS, RUNTIMES) and not board.emulated):
         return _run_suite(options, board, threads, json_file=json_file, database=database)
+    check_measured(options["baseline"], board.device, _models(options), database)
 
     def keep(records: Sequence[Record]) -> None:
         store(records, json_file, database)

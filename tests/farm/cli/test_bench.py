@@ -141,6 +141,24 @@ def test_impossible_runs_are_refused_before_data_and_boards_are_opened(
     assert re.search(message, output), output
 
 
+@pytest.mark.parametrize("suite", ["llm", "generation"])
+def test_decoders_are_models_of_their_suites_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suite: str
+) -> None:
+    run = []
+
+    def run_suite(chosen: object, _: object) -> int:
+        run.append(chosen)
+        return 0
+
+    monkeypatch.setattr("pockengine.farm.cli.bench_board.run_suite", run_suite)
+
+    words = ["--device=host", f"--suite={suite}", "--model=llama-110m"]
+    result = CliRunner().invoke(main, [*words, f"--database=sqlite:///{tmp_path / 'results'}"])
+
+    assert (result.exit_code, len(run)) == (0, 1), result.output
+
+
 def test_invalid_names_are_refused_before_heavy_imports() -> None:
     wrong = ("--model=resnet20-3", "--scheme=nonsense", "--device=rpi9")
     program = f"""
