@@ -7,6 +7,7 @@ OURS = {"engine": "pockengine"}
 F32 = {"dtype": "f32"}
 ZEN3, ZEN5 = (f"AMD Zen {version}, 2 cores, virtual machine" for version in (3, 5))
 RAPIDS = "Intel Granite Rapids, 2 cores, virtual machine"
+EMERALD = "Intel Emerald Rapids, 2 cores, virtual machine"
 OTHERS = {
     "engine": ("torch-eager", "torch-eager-malloc", "torch-compile-malloc", "peft", "peft-malloc")
 }
@@ -165,8 +166,8 @@ LANGUAGE = Table(
             lowest=True,
         ),
     ),
-    {"cpu": (ZEN3, ZEN5), "seq_len": 512},
-    names={ZEN3: "Zen 3", ZEN5: "Zen 5"},
+    {"cpu": (ZEN3, ZEN5, EMERALD), "seq_len": 512},
+    names={ZEN3: "Zen 3", ZEN5: "Zen 5", EMERALD: "Emerald Rapids"},
     command="bazel run //farm:bench -- --device=host --suite=llm --model MODEL --tokens 512",
 )
 LANGUAGE_BF16 = Table(
@@ -183,8 +184,8 @@ LANGUAGE_BF16 = Table(
         Ratio("faster", "PyTorch or PEFT, bf16", "PockEngine, bf16"),
         Column("PyTorch or PEFT, f32", "step_ms", "ms", OTHERS, lowest=True),
     ),
-    {"cpu": (RAPIDS, ZEN5)},
-    names={RAPIDS: "Granite Rapids", ZEN5: "Zen 5"},
+    {"cpu": (RAPIDS, EMERALD, ZEN5)},
+    names={RAPIDS: "Granite Rapids", EMERALD: "Emerald Rapids", ZEN5: "Zen 5"},
 )
 GENERATION = Table(
     "generation.jsonl",
