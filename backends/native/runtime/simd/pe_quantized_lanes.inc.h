@@ -25,37 +25,19 @@ PE_INLINE pe_vi pe_quantize(const pe_vf x, const pe_vf scale, const int32_t low,
     return y;
 }
 
-PE_INLINE pe_vi pe_rescale(pe_vi x, const pe_vi multiplier, const pe_vi exponent) {
-    PE_UNROLL
-    for (int i = 0; i < PE_VL; i++) {
-        x[i] = pe_rescale_lane(x[i], multiplier[i], exponent[i]);
+#define PE_RESCALE_LANES(name, lane)                                                               \
+    PE_INLINE pe_vi name(pe_vi x, const pe_vi multiplier, const pe_vi exponent) {                  \
+        PE_UNROLL                                                                                  \
+        for (int i = 0; i < PE_VL; i++) {                                                          \
+            x[i] = lane(x[i], multiplier[i], exponent[i]);                                         \
+        }                                                                                          \
+        return x;                                                                                  \
     }
-    return x;
-}
-
-PE_INLINE pe_vi pe_rescale_down(pe_vi x, const pe_vi multiplier, const pe_vi exponent) {
-    PE_UNROLL
-    for (int i = 0; i < PE_VL; i++) {
-        x[i] = pe_rescale_down_lane(x[i], multiplier[i], exponent[i]);
-    }
-    return x;
-}
-
-PE_INLINE pe_vi pe_rescale_once(pe_vi x, const pe_vi multiplier, const pe_vi exponent) {
-    PE_UNROLL
-    for (int i = 0; i < PE_VL; i++) {
-        x[i] = pe_rescale_once_lane(x[i], multiplier[i], exponent[i]);
-    }
-    return x;
-}
-
-PE_INLINE pe_vi pe_rescale_once_down(pe_vi x, const pe_vi multiplier, const pe_vi exponent) {
-    PE_UNROLL
-    for (int i = 0; i < PE_VL; i++) {
-        x[i] = pe_rescale_once_down_lane(x[i], multiplier[i], exponent[i]);
-    }
-    return x;
-}
+PE_RESCALE_LANES(pe_rescale, pe_rescale_lane)
+PE_RESCALE_LANES(pe_rescale_down, pe_rescale_down_lane)
+PE_RESCALE_LANES(pe_rescale_once, pe_rescale_once_lane)
+PE_RESCALE_LANES(pe_rescale_once_down, pe_rescale_once_down_lane)
+#undef PE_RESCALE_LANES
 #elif PE_HELIUM
 PE_INLINE pe_vi pe_narrow_sb(const pe_vi x, const int32_t low, const int32_t high,
                              const int32_t zero) {
