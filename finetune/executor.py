@@ -55,7 +55,8 @@ def _processes(workers: int | None) -> Iterator[Executor]:
         try:
             yield pool
         except BaseException:
-            for process in list((pool._processes or {}).values()):
+            # Private: Python 3.14 kills workers by a method. Without it the exit waits for them.
+            for process in list((getattr(pool, "_processes", None) or {}).values()):
                 process.kill()
             raise
         finally:
