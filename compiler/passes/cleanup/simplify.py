@@ -161,7 +161,7 @@ def _same_choice(_: Builder, node: Node) -> Value | None:
 
 
 def _known_choice(g: Builder, node: Node) -> Value | None:
-    """where(all true, x, y) => x, as transformers masks texts without padding; all false => y."""
+    """where(all true, x, y) => x, as transformers masks inputs that have no padding; or y."""
     condition = _number(g, node.operands[0])
     chosen = node.operands[1 if condition else 2]
     return chosen if condition is not None and chosen.type == node.result.type else None

@@ -15,6 +15,9 @@ LARGEST_SUM = 2**31 - 1
 MOST_TERMS = LARGEST_SUM // LARGEST_TERM
 """Number of products whose i32 sum cannot overflow."""
 
+EXACT_SUM = 1 << 24
+"""Largest sum of integers that f32 holds exactly, whatever the order."""
+
 
 def terms(node: Node) -> int:
     """Return the maximum number of products in a product's sum."""
@@ -25,10 +28,6 @@ def terms(node: Node) -> int:
         return math.prod(second[:3])
     taps = second[0] * second[1]
     return taps * (second[2] if node.op == "conv2d" else second[3] // node.attrs["groups"])
-
-
-EXACT_SUM = 1 << 24
-"""Largest sum of integers that f32 holds exactly, whatever the order."""
 
 
 def largest_sum(product: Node) -> int:

@@ -117,7 +117,7 @@ PE_INLINE void PE_FN(finish)(const PE_FN(io) * io, const float *sums, const ptrd
     }
 }
 
-/* Multiplies a block of own lines, which begins with a pair of groups, by all shared lines. */
+/* Multiplies a block of own lines, `pairs` pairs from `begin` on, by all shared lines. */
 PE_INLINE void PE_FN(block)(const PE_FN(io) * io, const int tiles, const float *shared,
                             const float *own, float *sums, const ptrdiff_t first_row,
                             const ptrdiff_t begin, const ptrdiff_t pairs, const ptrdiff_t step,
