@@ -27,10 +27,11 @@ gives the 1x1 convolutions of MobileNetV2 1.3 times the speed, ViT-tiny's produc
 copying one panel.
 """
 
-FAR_STEP, COPIED_TILES = 256, 8
-"""Minimum floats between the steps of a transposed A for copying the rows of a tile, and the tiles
-of a block that a narrow core copies: the model of a Cortex-A72 gives the largest weight gradient of
-LLaMA 15M on 64 tokens (32,000 x 288) 1.6 times the speed.
+FAR_STEP, FEWEST_COLUMNS, COPIED_TILES = 256, 64, 8
+"""Minimum floats between the steps of a transposed A for copying the rows of a tile, the columns of
+B that pay for it on a wide core, and the tiles of a block that a narrow core copies: the model of a
+Cortex-A72 gives the largest weight gradient of LLaMA 15M on 64 tokens (32,000 x 288) 1.6 times the
+speed.
 """
 
 MANY_VECTORS, COPIED_BLOCK = 32, 512
@@ -72,11 +73,11 @@ def pays_to_copy_rows(p: MatmulShape, tile: Tile, columns: int, device: Device) 
     """Whether copying pays for a tile's rows, spread over too many pages or too few sets, and
     meeting enough panels.
     """
-    apart = p.a_row == 1 and p.a_step >= FAR_STEP and columns >= LONG_COPY * tile.columns
+    apart = p.a_row == 1 and p.a_step >= FAR_STEP
     if tile.lanes < WIDE_LANES:
-        return apart and _has_cache(device)
+        return apart and columns >= LONG_COPY * tile.columns and _has_cache(device)
     by_rows = p.a_step == 1 and p.m > FEW_ROWS and columns >= MANY_VECTORS * tile.lanes
-    return apart or by_rows
+    return (apart and columns >= FEWEST_COLUMNS) or by_rows
 
 
 def _collides(pitch: int, tile: Tile, depth: int) -> bool:

@@ -328,28 +328,30 @@ PE_INLINE void PE_FN(panel)(const PE_FN(block_args) * t, const int panel, const 
 #if PE_A_COPIED
 /* Copies the rows of each tile to scratch, step by step. */
 PE_INLINE void PE_FN(copy_rows)(const PE_FN(block_args) * t) {
+#if PE_A_ROW == 1
+    /* All rows of a step, which are next to each other, before the next: its page is read once. */
+    for (int k = 0; k < t->depth; k++) {
+        const float *from = t->a + k * (ptrdiff_t)PE_A_STEP;
+        float *to = t->rows + k * PE_MR;
+        int row = t->row_begin;
+        for (; row + PE_MR <= t->row_end; row += PE_MR) {
+            memcpy(to, from + row, sizeof(float) * PE_MR);
+            to += t->depth * (ptrdiff_t)PE_MR;
+        }
+        memcpy(to, from + row, sizeof(float) * (size_t)(t->row_end - row));
+    }
+#else
     for (int row = t->row_begin; row < t->row_end; row += PE_MR) {
         float *to = t->rows + (row - t->row_begin) * (ptrdiff_t)t->depth;
         const float *from = t->a + row * (ptrdiff_t)PE_A_ROW;
         const int rows = t->row_end - row;
-#if PE_A_ROW == 1
-        for (int k = 0; k < t->depth; k++) {
-            if (rows >= PE_MR) {
-                memcpy(to, from, sizeof(float) * PE_MR);
-            } else {
-                memcpy(to, from, sizeof(float) * (size_t)rows);
-            }
-            to += PE_MR;
-            from += PE_A_STEP;
-        }
-#else
         if (rows >= PE_MR) {
             pe_transpose_tile(to, from, PE_A_ROW, PE_MR, t->depth);
         } else {
             pe_transpose(to, PE_MR, from, PE_A_ROW, rows, t->depth, 4);
         }
-#endif
     }
+#endif
 }
 #endif
 
