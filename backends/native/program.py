@@ -40,6 +40,7 @@ from pockengine.backends.placement import (
 from pockengine.backends.specification import specification_of
 from pockengine.compiler.index_ranges import IndexRange, index_ranges
 from pockengine.compiler.ir import Node, TensorType, Value
+from pockengine.compiler.ops.registry import written_operands
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.target import UNCHOSEN, Choice
@@ -66,7 +67,7 @@ KERNEL_HEADER = """#include <string.h>
 #include "pe_math.h"
 """
 
-_PROGRAM_HEADER = """#include "pe.h"
+_PROGRAM_HEADER = r"""#include "pe.h"
 #include "pe_worker.h"
 
 #define PARAM(at) ((void *)(params + (at)))
@@ -81,6 +82,13 @@ _PROGRAM_HEADER = """#include "pe.h"
 #define KERNEL(index, call) call
 #define REPORT NULL
 #endif
+
+#define UPDATE(index, call)                                                                        \
+    do {                                                                                           \
+        const unsigned before = pe_flush_begin();                                                  \
+        KERNEL(index, call);                                                                       \
+        pe_flush_end(before);                                                                      \
+    } while (0)
 """
 
 
@@ -223,7 +231,8 @@ def _entry_function(
         if barrier:
             lines.append("    pe_barrier(w);")
         lines.append(f"    {comment(describe(node))}")
-        lines.append(f"    KERNEL({index}, {begins[kernel.symbol]}, {', '.join(places)}));")
+        macro = "UPDATE" if written_operands(node) else "KERNEL"
+        lines.append(f"    {macro}({index}, {begins[kernel.symbol]}, {', '.join(places)}));")
     return "\n".join([*lines, "}\n"])
 
 
