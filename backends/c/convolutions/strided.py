@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pockengine.backends.c.elementwise.epilogue import Fused, open_fusion
 from pockengine.backends.c.options import KernelOptions
+from pockengine.backends.c.products.copies import WIDE_LANES
 from pockengine.backends.c.products.gemm import product_text, template
 from pockengine.backends.c.products.product import ProductSpec, choose_product
 from pockengine.backends.c.products.product_shape import MatmulShape
@@ -57,7 +58,8 @@ def is_strided_product(op: str, window: ConvWindow, device: Device) -> bool:
     """Whether a convolution or gradient is best computed as a product of strided pixels.
 
     Weight gradients always are. The others copy more than the direct kernel, but that one reads the
-    weights again for every few rows of pixels, which is expensive for large weights.
+    weights again for every few rows of pixels. Weights as large as a second-level cache of 2 MB
+    take half the time as products on Emerald Rapids, with 16 lanes and with 8.
     """
     alike = (
         window.kernel == (1, 1)
@@ -65,7 +67,8 @@ def is_strided_product(op: str, window: ConvWindow, device: Device) -> bool:
         and window.groups == 1
         and window.stride != (1, 1)
     )
-    large = 4 * window.channels * window.features > 4 * device.cpu.l2_bytes
+    wide = machine_of(device).lanes >= WIDE_LANES
+    large = 4 * window.channels * window.features >= (1 if wide else 4) * device.cpu.l2_bytes
     return alike and (op == "conv2d_dw" or large)
 
 
