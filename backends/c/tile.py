@@ -108,7 +108,7 @@ def _tiles(machine: CoreModel, rows: int, columns: int, transposed: bool) -> tup
 @cache
 def step_cycles(machine: CoreModel, lanes: int, rows: int, vectors: int) -> float:
     """Cycles of one step of a tile."""
-    # Two vectors of up to 32 bytes per cycle, or one of 64. Half of one takes as long: so it does on
+    # Two vectors of up to 32 bytes per cycle, or one of 64. Half of one takes as long: so it is on
     # Intel's server cores and Zen 5, not on Zen 4.
     width = max(0.5, machine.lanes / 16)
     sums = rows * vectors
