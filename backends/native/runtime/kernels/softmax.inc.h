@@ -8,8 +8,8 @@
  * PE_IGNORE.
  */
 
-#if !defined(PE_KIND)
-#error "softmax.inc.h needs PE_KIND"
+#if !defined(PE_KIND) || !defined(PE_COLUMNS) || !defined(PE_VL)
+#error "softmax.inc.h needs PE_KIND, PE_COLUMNS and PE_VL"
 #endif
 
 #define PE_SOFTMAX 1
@@ -19,6 +19,13 @@
 
 #define PE_TAIL (PE_COLUMNS % PE_VL)
 #define PE_WHOLE (PE_COLUMNS - PE_TAIL)
+
+/* Fetches the next row while this one's exponentials are computed, where rows are long. */
+#if PE_VL > 4 && PE_COLUMNS >= 4096
+#define PE_FETCH_NEXT(x) __builtin_prefetch((x) + PE_COLUMNS)
+#else
+#define PE_FETCH_NEXT(x) (void)(x)
+#endif
 
 PE_INLINE float PE_FN(maximum)(const float *x) {
     pe_vf most = pe_splat(-__builtin_inff());
@@ -40,6 +47,7 @@ PE_INLINE float PE_FN(maximum)(const float *x) {
 PE_INLINE float PE_FN(total)(const float *x, const float largest) {
     pe_vf sum = pe_zero();
     for (ptrdiff_t i = 0; i < PE_WHOLE; i += PE_VL) {
+        PE_FETCH_NEXT(x + i);
         sum += pe_exp(pe_load(x + i) - largest);
     }
     if (PE_TAIL) {
@@ -74,6 +82,7 @@ PE_INLINE void PE_FN(row)(const float *x, float *y) {
 PE_INLINE float PE_FN(exponentials)(const float *x, float *y, const float largest) {
     pe_vf sum = pe_zero();
     for (ptrdiff_t i = 0; i < PE_WHOLE; i += PE_VL) {
+        PE_FETCH_NEXT(x + i);
         const pe_vf e = pe_exp(pe_load(x + i) - largest);
         pe_store(y + i, e);
         sum += e;
@@ -172,6 +181,7 @@ PE_INLINE void PE_FN(run)(const pe_worker *w, const float *x, float *y) {
 #endif
 
 #undef PE_COLUMNS
+#undef PE_FETCH_NEXT
 #undef PE_IGNORE
 #undef PE_KIND
 #undef PE_LABEL
