@@ -8,7 +8,6 @@ from rich.console import RenderableType
 
 from pockengine.backends.c.peaks import measure_peaks
 from pockengine.backends.peaks import Peaks, describe_peaks
-from pockengine.errors import FarmError
 from pockengine.farm.bench.schemes import name_of, scheme_for
 from pockengine.farm.bench.suite import (
     FULL,
@@ -107,8 +106,8 @@ def run_peers(options: SuiteOptions, keep: Keep) -> int:
 
 
 def measurements(options: SuiteOptions, peaks: Peaks) -> list[Measurement]:
-    """Return the measurements, in order; FarmError when nothing is left."""
-    result = [
+    """Return the measurements, in order."""
+    return [
         Measurement(
             model,
             batch,
@@ -124,9 +123,6 @@ def measurements(options: SuiteOptions, peaks: Peaks) -> list[Measurement]:
         for batch in options.batches or batches_for(model)
         if (model, batch) not in options.done
     ]
-    if not result:
-        raise FarmError("nothing is left to measure: every chosen model and batch has its records")
-    return result
 
 
 def _schemes(options: SuiteOptions, model: str) -> tuple[str, ...]:

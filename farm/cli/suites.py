@@ -57,7 +57,10 @@ def run_suite(suite: Suite[CellT, FoundT], keep: Keep) -> int:
     console = PlainConsole(suite.width)
     failures: dict[str, str] = {}
     results: list[FoundT] = []
-    for cell in suite.plan():
+    cells = suite.plan()
+    if not cells:
+        console.print("nothing is left to measure: every chosen model and batch has its records")
+    for cell in cells:
         try:
             with tempfile.TemporaryDirectory(prefix="pockengine-suite-") as folder:
                 found = suite.measure(cell, Path(folder))

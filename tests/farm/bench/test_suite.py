@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -16,7 +17,8 @@ from pockengine.farm.bench.suite_table import (
     schemes_table,
     summary_table,
 )
-from pockengine.farm.cli.bench_suite import SuiteOptions, measurements
+from pockengine.farm.cli.bench_suite import PeersSuite, SuiteOptions, measurements
+from pockengine.farm.cli.suites import run_suite
 
 PEAKS = Peaks(1, 100.0, {1 << 20: 100.0, 1 << 24: 50.0, 1 << 28: 20.0})
 MODEL = "mobilenet_v2-0.1-96"
@@ -111,3 +113,10 @@ def test_plan_is_every_remaining_model_and_batch() -> None:
     assert all("torch-eager" in engines_for(model) for model, _ in result)
     engines = {engine for measurement in planned for engine in measurement.engines}
     assert not any("compile" in engine for engine in engines)
+
+
+def test_a_suite_of_which_nothing_is_left_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    done = frozenset({("mcunet-128", 1)})
+    options = SuiteOptions(("mcunet-128",), (1,), (), (), 2, quick=True, report=None, done=done)
+    assert run_suite(PeersSuite(options, PEAKS), MagicMock()) == 0
+    assert "nothing is left to measure" in capsys.readouterr().out
