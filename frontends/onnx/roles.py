@@ -118,7 +118,8 @@ class Roles:
         for name in self.chosen:
             if name not in self._names:
                 raise ImportModelError(
-                    f"trainable= names {name!r}, which is no float tensor of the model; it has "
+                    f"{name!r} (trainable=, --trainable, --frozen) is no float tensor of the "
+                    "model; it has "
                     f"{listed(sorted(self._names)) or 'none'}"
                 )
 

@@ -57,7 +57,8 @@ class Roles:
         unknown = [name for name in self.chosen if name not in graph.params]
         if unknown:
             raise ImportModelError(
-                f"trainable= names {unknown[0]!r}, which is no weight of {graph.name}; it has "
+                f"{unknown[0]!r} (trainable=, --trainable, --frozen) is no weight of "
+                f"{graph.name}; it has "
                 f"{listed(list(graph.params)) or 'none'}"
             )
 
