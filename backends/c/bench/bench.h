@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
+#include "pe_memory.h"
 #include "pe_pool.h"
 #include "pe_vec.h"
 
@@ -47,6 +47,10 @@ typedef struct bench_run {
     double samples[PE_SAMPLES];
 } bench_run;
 
+static inline size_t bench_aligned(size_t bytes) {
+    return (bytes + PE_ALIGN) / PE_ALIGN * PE_ALIGN; /* at least a byte more */
+}
+
 static inline double bench_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -79,33 +83,31 @@ static inline double bench_median(pe_team *team, bench_run *run) {
     return run->samples[PE_SAMPLES / 2];
 }
 
-/* Zeroed pages by mmap, because malloc does not work on QEMU's Hexagon. */
-static inline void *bench_pages(size_t bytes) {
-    void *data = mmap(NULL, bytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) {
-        fprintf(stderr, "no memory for a buffer of %zu bytes\n", bytes);
+/* Zeros, in huge pages if there are many, as an arena's: a product that strides through small ones
+ * takes longer. malloc does not work on QEMU's Hexagon. */
+static inline void *bench_pages(pe_mapping *mapping, size_t bytes) {
+    void *data = pe_map(mapping, bytes);
+    if (!data) {
+        fprintf(stderr, "no memory for %zu bytes\n", bytes);
         exit(1);
     }
     return data;
 }
 
-static inline void *bench_buffer(char kind, size_t bytes) {
-    float *data = bench_pages(bytes);
-    for (size_t k = 0; kind == 'f' && k < bytes / sizeof(float); k++) {
-        data[k] = (float)(k * 7 % 31) / 16.0f - 0.96875f;
-    }
-    return data;
-}
-
-static inline void bench_fill(const bench *what, void **p) {
+/* Allocates and fills the buffers of a bench, one after another. */
+static inline void bench_fill(const bench *what, pe_mapping *mapping, void **p) {
+    size_t total = 0;
     for (int j = 0; what->kinds[j]; j++) {
-        p[j] = bench_buffer(what->kinds[j], what->bytes[j]);
+        total += bench_aligned(what->bytes[j]);
     }
-}
-
-static inline void bench_free(const bench *what, void **p) {
+    unsigned char *next = bench_pages(mapping, total);
     for (int j = 0; what->kinds[j]; j++) {
-        munmap(p[j], what->bytes[j] + 1);
+        float *data = (float *)(void *)next;
+        for (size_t k = 0; what->kinds[j] == 'f' && k < what->bytes[j] / sizeof *data; k++) {
+            data[k] = (float)(k * 7 % 31) / 16.0f - 0.96875f;
+        }
+        p[j] = data;
+        next += bench_aligned(what->bytes[j]);
     }
 }
 
@@ -114,12 +116,13 @@ static inline int run_benches(const bench *benches, int count, int threads) {
     pe_team_start(&team, threads);
     for (int i = 0; i < count; i++) {
         bench_run run = {.what = &benches[i], .repeats = 1};
-        bench_fill(run.what, run.p);
+        pe_mapping memory;
+        bench_fill(run.what, &memory, run.p);
         const double once = bench_median(&team, &run);
         run.repeats = 1 + (int)(PE_SAMPLE_SECONDS / once);
         const double median = bench_median(&team, &run);
         printf("%.4e %.4e\n", median, run.samples[0]);
-        bench_free(run.what, run.p);
+        pe_unmap(&memory);
     }
     pe_team_stop(&team);
     return 0;
@@ -134,6 +137,7 @@ typedef struct bench_race {
     bench most; /* the maximum size of each buffer */
     void *p[PE_MOST_BUFFERS];
     double *seconds; /* PE_MOST_ROUNDS of each bench */
+    pe_mapping memory, figures;
 } bench_race;
 
 static inline void bench_race_job(pe_worker *w, void *argument) {
@@ -185,10 +189,6 @@ static inline void bench_mark_job(pe_worker *w, void *argument) {
 #endif
 }
 
-static inline size_t bench_seconds_bytes(const bench_race *race) {
-    return (size_t)race->count * PE_MOST_ROUNDS * sizeof *race->seconds;
-}
-
 static inline void bench_fill_race(bench_race *race) {
     race->most = race->benches[0];
     for (int i = 1; i < race->count; i++) {
@@ -197,8 +197,9 @@ static inline void bench_fill_race(bench_race *race) {
             race->most.bytes[j] = wanted > race->most.bytes[j] ? wanted : race->most.bytes[j];
         }
     }
-    bench_fill(&race->most, race->p);
-    race->seconds = bench_pages(bench_seconds_bytes(race));
+    bench_fill(&race->most, &race->memory, race->p);
+    const size_t bytes = (size_t)race->count * PE_MOST_ROUNDS * sizeof *race->seconds;
+    race->seconds = bench_pages(&race->figures, bytes);
 }
 
 /* Runs races of `sizes[0]`, `sizes[1]`, ... benches by `THREADS` (prints median and best seconds of
@@ -218,8 +219,8 @@ static inline int run_races(const bench *benches, const int *sizes, int count, i
         } else {
             pe_team_run(&team, bench_mark_job, &race);
         }
-        bench_free(&race.most, race.p);
-        munmap(race.seconds, bench_seconds_bytes(&race) + 1);
+        pe_unmap(&race.memory);
+        pe_unmap(&race.figures);
     }
     pe_team_stop(&team);
     return 0;
