@@ -338,7 +338,9 @@ PE_INLINE void PE_FN(copy_rows)(const PE_FN(block_args) * t) {
             memcpy(to, from + row, sizeof(float) * PE_MR);
             to += t->depth * (ptrdiff_t)PE_MR;
         }
-        memcpy(to, from + row, sizeof(float) * (size_t)(t->row_end - row));
+        if (row < t->row_end) {
+            memcpy(to, from + row, sizeof(float) * (size_t)(t->row_end - row));
+        }
     }
 #else
     for (int row = t->row_begin; row < t->row_end; row += PE_MR) {
