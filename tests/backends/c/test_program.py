@@ -1,6 +1,7 @@
 """Whole programs in generated C train as in the oracle; artifacts store and check themselves."""
 
 import json
+import re
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -109,7 +110,7 @@ def test_generated_code_depends_on_the_program_alone() -> None:
 def test_every_kernel_call_has_a_line_that_says_what_it_computes() -> None:
     text = generate(*compile_for(convolutional_graph(), device_of("avx2")))["program.c"]
     lines = [line.strip() for line in text.splitlines()]
-    calls = [index for index, line in enumerate(lines) if line.startswith("KERNEL(")]
+    calls = [i for i, line in enumerate(lines) if re.match(r"(KERNEL|UPDATE)\(\d", line)]
     assert len(calls) > 40
     assert all(lines[index - 1].startswith("/* ") for index in calls)
     assert "sgd_update(depthwise.weight f32[3,3,1,8]" in text
