@@ -16,26 +16,44 @@ STORED = ("", "-bf16", "-f16", "-int8", "-int4")
 """How an engine's name ends, by the type of its frozen weights."""
 MODEL = {"model": "model"}
 
-PEERS = Table(
-    "peers.jsonl",
-    MODEL | {"batch": "batch"},
-    (
-        Column("PockEngine, ms", "step_ms", "ms", OURS | F32),
-        Column(
-            "fastest other, ms", "step_ms", "ms", F32, besides="pockengine", lowest=True, named=True
+
+def _peers(file: str, *more: Column | Ratio) -> Table:
+    return Table(
+        file,
+        MODEL | {"batch": "batch"},
+        (
+            Column("PockEngine, ms", "step_ms", "ms", OURS | F32),
+            Column(
+                "fastest other, ms",
+                "step_ms",
+                "ms",
+                F32,
+                besides="pockengine",
+                lowest=True,
+                named=True,
+            ),
+            Ratio("faster", "fastest other, ms", "PockEngine, ms"),
+            Column("PockEngine, MiB", "peak_rss_bytes", "MiB", OURS),
+            Column(
+                "leanest other, MiB",
+                "peak_rss_bytes",
+                "MiB",
+                F32,
+                besides="pockengine",
+                lowest=True,
+                named=True,
+            ),
+            *more,
         ),
-        Ratio("faster", "fastest other, ms", "PockEngine, ms"),
-        Column("PockEngine, MiB", "peak_rss_bytes", "MiB", OURS),
-        Column(
-            "leanest other, MiB",
-            "peak_rss_bytes",
-            "MiB",
-            besides="pockengine",
-            lowest=True,
-            named=True,
-        ),
-    ),
-    {"scheme": "full"},
+        {"scheme": "full"},
+    )
+
+
+PEERS = _peers("peers.jsonl")
+PEERS_INTEL = _peers(
+    "peers-intel.jsonl",
+    Column("in bf16, ms", "step_ms", "ms", {"engine": "pockengine-bf16"}),
+    Ratio("faster in bf16", "fastest other, ms", "in bf16, ms"),
 )
 BOARD = Table(
     "rpi4.jsonl",
@@ -295,6 +313,7 @@ CONFORMANCE = Table(
 
 TABLES = {
     "peers": PEERS,
+    "peers-intel": PEERS_INTEL,
     "board": BOARD,
     "runtimes": RUNTIMES,
     "runtimes-board": RUNTIMES_BOARD,
