@@ -33,23 +33,19 @@ def _peers(file: str, *more: Column | Ratio) -> Table:
                 named=True,
             ),
             Ratio("faster", "fastest other, ms", "PockEngine, ms"),
-            Column("PockEngine, MiB", "peak_rss_bytes", "MiB", OURS),
-            Column(
-                "leanest other, MiB",
-                "peak_rss_bytes",
-                "MiB",
-                F32,
-                besides="pockengine",
-                lowest=True,
-                named=True,
-            ),
             *more,
         ),
         {"scheme": "full"},
     )
 
 
-PEERS = _peers("peers.jsonl")
+PEERS = _peers(
+    "peers.jsonl",
+    Column("PockEngine, MiB", "peak_rss_bytes", "MiB", OURS),
+    Column(
+        "leanest other, MiB", "peak_rss_bytes", "MiB", besides="pockengine", lowest=True, named=True
+    ),
+)
 PEERS_INTEL = _peers(
     "peers-intel.jsonl",
     Column("in bf16, ms", "step_ms", "ms", {"engine": "pockengine-bf16"}),
