@@ -17,7 +17,7 @@ STORED = ("", "-bf16", "-f16", "-int8", "-int4")
 MODEL = {"model": "model"}
 
 
-def _peers(file: str, *more: Column | Ratio) -> Table:
+def _peers(file: str, *more: Column | Ratio, command: str = "") -> Table:
     return Table(
         file,
         MODEL | {"batch": "batch"},
@@ -36,6 +36,7 @@ def _peers(file: str, *more: Column | Ratio) -> Table:
             *more,
         ),
         {"scheme": "full"},
+        command=command,
     )
 
 
@@ -50,6 +51,7 @@ PEERS_INTEL = _peers(
     "peers-intel.jsonl",
     Column("in bf16, ms", "step_ms", "ms", {"engine": "pockengine-bf16"}),
     Ratio("faster in bf16", "fastest other, ms", "in bf16, ms"),
+    command="./bazelw run //farm:bench -- --device=host --suite=peers --quick --bf16",
 )
 BOARD = Table(
     "rpi4.jsonl",
