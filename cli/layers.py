@@ -73,7 +73,7 @@ def _count(program: Program, layer: Callable[[str], LayerCost]) -> None:
 
 
 def _buffers(train: Graph, target: Target) -> tuple[Buffer, ...]:
-    return lifetimes(train, target.scratch_bytes, target.alignment, target.overwrites).buffers
+    return lifetimes(train, target.scratch_bytes, target.alignment, target.in_place).buffers
 
 
 def _saved_buffers(train: Graph, target: Target) -> Iterator[Buffer]:

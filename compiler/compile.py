@@ -305,7 +305,7 @@ def _planned(name: str, graph: Graph, target: Target, written: Set[str]) -> Entr
     verify_entry(graph)
     choices = {node: _chosen(node, graph, target, written) for node in graph.nodes}
     scratch = {node: choice.scratch_bytes for node, choice in choices.items()}
-    plan = plan_memory(graph, scratch.__getitem__, target.alignment, target.overwrites)
+    plan = plan_memory(graph, scratch.__getitem__, target.alignment, target.in_place)
     return Entry(name, graph, plan, choices)
 
 

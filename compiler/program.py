@@ -13,7 +13,7 @@ from pockengine.compiler.ir.graph import Graph, Node, Param, Value
 from pockengine.compiler.ir.recomputation import Recomputation
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse.lora import Adapter
-from pockengine.compiler.target import ALIGNMENT, Choice
+from pockengine.compiler.target import ALIGNMENT, Choice, InPlace
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class MemoryPlan:
 
     `aliases` are reshapes of a param or constant, in its storage. `size` is this entry's arena in
     bytes; `lower_bound` is the largest sum of live bytes at any node, which no plan for the same
-    order can beat. `overwrites` is the target's field.
+    order can beat. `in_place` is the target's field.
     """
 
     values: dict[Value, Allocation]
@@ -38,7 +38,7 @@ class MemoryPlan:
     aliases: dict[Value, Value]
     size: int
     lower_bound: int
-    overwrites: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    in_place: InPlace = field(default_factory=InPlace)
 
 
 @dataclass(frozen=True)

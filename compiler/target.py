@@ -95,6 +95,18 @@ class MemorySpace:
 
 
 @dataclass(frozen=True)
+class InPlace:
+    """Operands that kernels may overwrite with a result, besides those of elementwise kernels.
+
+    `operands` has their positions by op. Kernels around an op of `epilogues` read each element of
+    an operand of their epilogue right before they write that element, once.
+    """
+
+    operands: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    epilogues: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class Target:
     """The capabilities of a backend: fusions, kernel choices, ops, dtypes and memory.
 
@@ -103,8 +115,8 @@ class Target:
     (possibly the same) the mutable ones. With `rate_first`, plain steps multiply the loss's
     gradient by the rate once instead of each param's gradient. `attention` is the largest head
     size, in elements, of its fused attention kernels; 0 if it has none. With `triangles_alone`
-    these pay only if many scores are hidden: causal attention. `overwrites` maps an op to the
-    positions of operands that its kernel may overwrite with the result.
+    these pay only if many scores are hidden: causal attention. `in_place` is what its kernels may
+    overwrite.
     """
 
     fusion: FusionRules = field(default_factory=FusionRules)
@@ -118,7 +130,7 @@ class Target:
     rate_first: bool = False
     attention: int = 0
     triangles_alone: bool = False
-    overwrites: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    in_place: InPlace = field(default_factory=InPlace)
 
     def __post_init__(self) -> None:
         unknown = sorted(self.passes - OPTIONAL)

@@ -60,6 +60,7 @@ from pockengine.compiler.target import (
     UNCHOSEN,
     Choice,
     FusionRules,
+    InPlace,
     MemorySpace,
     Target,
 )
@@ -102,9 +103,9 @@ FUSION = FusionRules(
 )
 
 
-OVERWRITES = {"cross_entropy_dx": (0,), "take_add": (0,)}
+IN_PLACE = InPlace({"cross_entropy_dx": (0,), "take_add": (0,)}, epilogues=FUSION.epilogue)
 """Operands that a result may overwrite: kernels read an element last when they write the
-result's.
+result's. Epilogues store each element of a product once, after its sum is complete.
 """
 
 OPS = frozenset(FAMILIES) | {op.name for op in all_ops() if op.elementwise}
@@ -232,7 +233,7 @@ class CBackend:
             self.device.name,
             OPS,
             spaces=_spaces(self.device),
-            overwrites=OVERWRITES,
+            in_place=IN_PLACE,
             attention=LONGEST if self.options.packed else 0,
             triangles_alone=True,
         )

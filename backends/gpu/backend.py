@@ -25,6 +25,7 @@ from pockengine.compiler.target import (
     REDUCTION_OPERANDS,
     Choice,
     FusionRules,
+    InPlace,
     MemorySpace,
     Target,
 )
@@ -92,7 +93,7 @@ class GpuBackend:
             passes=OPTIONAL - {"save_masks"},
             spaces=(MemorySpace(size=self.device.memory_bytes),),
             attention=LONGEST,
-            overwrites=IN_PLACE,
+            in_place=InPlace(IN_PLACE),
         )
 
     def choose(self, node: Node) -> Choice:

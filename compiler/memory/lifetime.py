@@ -1,21 +1,21 @@
 """Lifetimes of an entry's buffers, in the order of its nodes.
 
 A buffer is the storage of one or more values: a view shares its operand's storage, and an
-elementwise kernel, or another that the target permits, overwrites an operand that dies there.
+elementwise kernel, or another that the target permits, overwrites an operand that dies there. So
+does a product with an operand of its epilogue: a residual, or the values that mask a gradient.
 Params and constants have their own storage; scratch lives during its node only.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 
 from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ops.anchors import anchors_of
 from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.target import ALIGNMENT
+from pockengine.compiler.target import ALIGNMENT, InPlace
 
-Overwrites = Mapping[str, tuple[int, ...]]
-NOTHING: Overwrites = MappingProxyType({})
+NOTHING = InPlace()
 
 
 @dataclass(eq=False)
@@ -55,11 +55,11 @@ def lifetimes(
     graph: Graph,
     scratch_bytes: Callable[[Node], int],
     alignment: int = ALIGNMENT,
-    overwrites: Overwrites = NOTHING,
+    in_place: InPlace = NOTHING,
 ) -> Lifetimes:
     """Find every buffer; `scratch_bytes` returns a kernel's own scratch.
 
-    `overwrites` are the operand positions that each op's kernels may overwrite.
+    `in_place` is what its kernels may overwrite.
     """
     last, buffer_of = _last_uses(graph), partial(Buffer, alignment=alignment)
     sources = graph.sources() - set(graph.inputs)
@@ -80,7 +80,7 @@ def lifetimes(
         if scratch:
             buffers.append(buffer_of(scratch, place, place, scratch_of=node))
         for result in node.results:
-            over = _overwritten(node, result, overwrites)
+            over = overwritable(node, result, in_place)
             root = shared(node, result, place, over=over)
             if root is None:
                 own(result, place)
@@ -107,32 +107,52 @@ def _shared(
         (operand,) = node.operands
         root = aliases.get(operand, operand)
         return root if root in sources else owner[operand]
+    taken = {owner.get(other) for other in (*node.results, *_read_before(node))}
     for operand in over:
         buffer = owner.get(operand)
-        dies = buffer is not None and buffer.last == place
-        taken = buffer is not None and any(owner.get(other) is buffer for other in node.results)
-        if buffer is not None and dies and not taken and buffer.size == result.type.nbytes:
+        if buffer is None or buffer in taken:
+            continue
+        if buffer.last == place and buffer.size == result.type.nbytes:
             return buffer
     return None
 
 
-def _overwritten(node: Node, result: Value, overwrites: Overwrites) -> list[Value]:
+def overwritable(node: Node, result: Value, in_place: InPlace) -> list[Value]:
     """Return the operands that a node may overwrite with a result."""
-    chosen = [node.operands[place] for place in overwrites.get(node.op, ())]
-    return [*in_place_operands(node), *(each for each in chosen if each.type == result.type)]
-
-
-def in_place_operands(node: Node) -> list[Value]:
-    """Operands of which an elementwise node reads only the element it is writing."""
+    if node.op == "fusion":
+        return _of_fusion(node, in_place.epilogues)
+    chosen = [node.operands[place] for place in in_place.operands.get(node.op, ())]
     if lookup(node.op).elementwise:
-        return [v for v in node.operands if v.type == node.result.type]
+        chosen += node.operands
+    return [operand for operand in chosen if operand.type == result.type]
+
+
+def _of_fusion(node: Node, epilogues: frozenset[str]) -> list[Value]:
+    """Operands of which a fused kernel reads only the element that it is writing."""
+    body: Graph = node.attrs["body"]
+    anchors = anchors_of(body.nodes)
+    if not node.results or any(anchor.op not in epilogues for anchor in anchors):
+        return []
+    shape, size = node.results[0].shape, node.results[0].dtype.itemsize
+    before = _read_before(node)
+    return [
+        operand
+        for operand in node.operands
+        if operand.shape == shape and operand.dtype.itemsize == size and operand not in before
+    ]
+
+
+def _read_before(node: Node) -> list[Value]:
+    """Operands that a fused kernel reads for the sums of its anchor."""
     if node.op != "fusion":
         return []
     body: Graph = node.attrs["body"]
-    if not all(lookup(inner.op).elementwise for inner in body.nodes):
-        return []
-    shape, size = node.results[0].shape, node.results[0].dtype.itemsize
-    return [v for v in node.operands if v.shape == shape and v.dtype.itemsize == size]
+    read = {operand for anchor in anchors_of(body.nodes) for operand in anchor.operands}
+    for inner in reversed(body.nodes):
+        if not read.isdisjoint(inner.results):
+            read.update(inner.operands)
+    pairs = zip(node.operands, body.inputs, strict=True)
+    return [operand for operand, inside in pairs if inside in read]
 
 
 def _last_uses(graph: Graph) -> dict[Value, int]:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from pockengine.compiler.ir.graph import Graph, Node
-from pockengine.compiler.memory.lifetime import NOTHING, Buffer, Overwrites, lifetimes
+from pockengine.compiler.memory.lifetime import NOTHING, Buffer, lifetimes
 from pockengine.compiler.program import Allocation, MemoryPlan
-from pockengine.compiler.target import ALIGNMENT
+from pockengine.compiler.target import ALIGNMENT, InPlace
 
 ORDERS: tuple[Callable[[Buffer], tuple[int, ...]], ...] = (
     lambda b: (-b.size, b.first),
@@ -36,14 +36,14 @@ def plan_memory(
     graph: Graph,
     scratch_bytes: Callable[[Node], int],
     alignment: int = ALIGNMENT,
-    overwrites: Overwrites = NOTHING,
+    in_place: InPlace = NOTHING,
 ) -> MemoryPlan:
     """Place every buffer of an entry in its arena.
 
     Requires: the graph's order is final. `scratch_bytes` returns the scratch bytes of a node's
-    kernel. Offsets are multiples of `alignment` bytes. `overwrites` is the target's field.
+    kernel. Offsets are multiples of `alignment` bytes. `in_place` is the target's field.
     """
-    alive = lifetimes(graph, scratch_bytes, alignment, overwrites)
+    alive = lifetimes(graph, scratch_bytes, alignment, in_place)
     offsets = pack(alive.buffers)
     values, scratch = {}, {}
     for buffer, offset in offsets.items():
@@ -57,7 +57,7 @@ def plan_memory(
         dict(alive.aliases),
         size=arena_size(offsets),
         lower_bound=lower_bound(alive.buffers),
-        overwrites=overwrites,
+        in_place=in_place,
     )
 
 

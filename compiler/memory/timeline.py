@@ -12,8 +12,9 @@ def live_bytes(entry: Entry, alignment: int = ALIGNMENT) -> list[int]:
     scratch = {node: place.size for node, place in entry.plan.scratch.items()}
     count = len(entry.graph.nodes)
     change = [0] * (count + 1)
-    overwrites = entry.plan.overwrites
-    alive = lifetimes(entry.graph, lambda node: scratch.get(node, 0), alignment, overwrites)
+    alive = lifetimes(
+        entry.graph, lambda node: scratch.get(node, 0), alignment, entry.plan.in_place
+    )
     for buffer in alive.buffers:
         change[max(buffer.first, 0)] += buffer.room
         change[min(buffer.last + 1, count)] -= buffer.room

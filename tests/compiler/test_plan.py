@@ -13,8 +13,9 @@ from pockengine.compiler.memory.plan import lower_bound, plan_memory
 from pockengine.compiler.memory.timeline import live_bytes
 from pockengine.compiler.optim import AdamW, Sgd
 from pockengine.compiler.options import Training
-from pockengine.compiler.program import Entry
-from pockengine.compiler.target import ALIGNMENT, Target
+from pockengine.compiler.passes.kernels.fuse import Fuse
+from pockengine.compiler.program import Allocation, Entry
+from pockengine.compiler.target import ALIGNMENT, FusionRules, InPlace, Target
 from pockengine.tests.compiler.small_nets import residual_net
 
 ANY = Target()
@@ -138,11 +139,35 @@ def test_loss_gradient_reuses_the_memory_of_the_logits() -> None:
     logits = g.square(x)
     gradient = g.cross_entropy_dx(logits, labels, dy)
     g.output("again", g.relu(g.matmul(gradient, x, transpose_b=True)))
-    overwrites = {"cross_entropy_dx": (0,)}
-    plan = plan_memory(g.graph, lambda node: 0, overwrites=overwrites)
+    in_place = InPlace({"cross_entropy_dx": (0,)})
+    plan = plan_memory(g.graph, lambda node: 0, in_place=in_place)
     assert plan.values[gradient] == plan.values[logits]
     plan = plan_memory(g.graph, lambda node: 0)
     assert plan.values[gradient] != plan.values[logits]
     g.output("kept", logits)
-    plan = plan_memory(g.graph, lambda node: 0, overwrites=overwrites)
+    plan = plan_memory(g.graph, lambda node: 0, in_place=in_place)
     assert plan.values[gradient] != plan.values[logits]
+
+
+def test_a_product_overwrites_an_operand_of_its_epilogue() -> None:
+    in_place = InPlace(epilogues=frozenset({"matmul"}))
+
+    def plan(with_view: bool, rules: InPlace) -> tuple[Allocation, Allocation]:
+        g = Builder(Graph("fused"))
+        x, w = g.input("x", TensorType(F32, (16, 16))), g.input("w", TensorType(F32, (16, 16)))
+        added = g.exp(x)
+        view = g.reshape(g.reshape(added, shape=(256,)), shape=(16, 16))
+        read = view if with_view else g.neg(x)
+        g.output("y", g.add(g.matmul(read, w), added))
+        Fuse(Target(FusionRules(epilogue=frozenset({"matmul"})))).run(g.graph)
+        (fused,) = (node for node in g.graph.nodes if node.op == "fusion")
+        values = plan_memory(g.graph, lambda node: 0, in_place=rules).values
+        return values[fused.result], values[added]
+
+    result, added = plan(with_view=False, rules=in_place)
+    assert result == added
+    result, added = plan(with_view=False, rules=InPlace())
+    assert result != added
+    # The product's operand is a view of what is added: it is read again after parts are stored.
+    result, added = plan(with_view=True, rules=in_place)
+    assert result != added

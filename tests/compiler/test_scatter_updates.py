@@ -11,7 +11,7 @@ from pockengine.compiler.options import Training
 from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.compiler.passes.backward.scatter_updates import ScatterUpdates
 from pockengine.compiler.program import Program
-from pockengine.compiler.target import OPTIONAL, Target
+from pockengine.compiler.target import OPTIONAL, InPlace, Target
 from pockengine.tests.compiler.in_place import run_in_place
 
 ROWS, WIDTH = 50, 3
@@ -62,7 +62,7 @@ def test_updates_of_every_row_use_the_whole_gradient(optimizer: Optimizer) -> No
 def test_tied_tables_add_rows_to_one_gradient(optimizer: Optimizer) -> None:
     """In place: the arena has room for one gradient of the table, 4,800 bytes, not for two."""
     graph, training = embedding(tied=True, width=24), Training(optimizer=optimizer)
-    adding = Target(name="adding", overwrites={"take_add": (0,)})
+    adding = Target(name="adding", in_place=InPlace({"take_add": (0,)}))
     plain = Target(name="plain", passes=OPTIONAL - {"scatter_updates"})
     added, whole = (
         compile_program(graph, training, target=target, check=True) for target in (adding, plain)

@@ -93,7 +93,7 @@ def _plan_by(target: Target) -> Plan:
     def plan(graph: Graph) -> tuple[Buffer, ...]:
         copy = clone(graph)
         run_passes(kernels, copy)
-        return lifetimes(copy, scratch, target.alignment, target.overwrites).buffers
+        return lifetimes(copy, scratch, target.alignment, target.in_place).buffers
 
     return plan
 

@@ -90,7 +90,7 @@ class TileCotangents(Pass):
         def planned(tried: Graph) -> tuple[int, set[str]]:
             copy = clone(tried)
             run_passes(kernels, copy)
-            buffers = lifetimes(copy, scratch, self.target.alignment).buffers
+            buffers = lifetimes(copy, scratch, self.target.alignment, self.target.in_place).buffers
             return arena_size(pack(buffers)), _names(peak_buffers(buffers))
 
         arena, at_peak = planned(graph)

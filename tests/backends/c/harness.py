@@ -1,7 +1,8 @@
 """Compile many kernels into one program, run them in several threads, and return their results.
 
 Each operand, result and scratch has its own allocation of exact size, so the address sanitizer
-detects any access outside it. Results and scratch start as NaN.
+detects any access outside it. Results and scratch start as NaN. In every second run of a case, the
+results overwrite the operands that the memory planner lets them overwrite.
 """
 
 import math
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pockengine.backends.c.backend import IN_PLACE
 from pockengine.backends.c.family import KernelFamily
 from pockengine.backends.c.options import DEFAULT, KernelOptions
 from pockengine.backends.native.kernel import Kernel
@@ -20,6 +22,7 @@ from pockengine.backends.native.runtime_files import RUNTIME, runtime_file
 from pockengine.compiler.ir import BOOL, Builder, Graph, Node, Value
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.scalars import converted
+from pockengine.compiler.memory.lifetime import overwritable
 from pockengine.devices.schema import Cpu, Device, ToolchainSpec
 from pockengine.tests.backends.c.objects import build_executable
 
@@ -43,6 +46,16 @@ class Case:
     node: Node
     kernel: Kernel
     operands: tuple[np.ndarray, ...]
+
+    @cached_property
+    def overwritten(self) -> tuple[int, ...]:
+        """Position of the operand that each result may overwrite; -1 if there is none."""
+        operands, places = list(self.node.operands), list[int]()
+        for result in self.node.results:
+            free = (operands.index(each) for each in overwritable(self.node, result, IN_PLACE))
+            fits = (at for at in free if operands[at].type.nbytes == result.type.nbytes)
+            places.append(next((at for at in fits if at not in places), -1))
+        return tuple(places)
 
     @cached_property
     def expected(self) -> tuple[np.ndarray, ...]:
@@ -136,7 +149,9 @@ def _program(cases: Sequence[Case], threads: Sequence[int]) -> str:
         )
         sizes = ", ".join(str(value.type.nbytes) for value in values)
         operands, results = len(case.node.operands), len(case.node.results)
-        row = f"case_{index}, {operands}, {results}, {{{sizes}}}, {case.kernel.scratch_bytes}"
+        over = ", ".join(map(str, case.overwritten))
+        row = f"case_{index}, {operands}, {results}, {{{sizes}}}, {{{over}}}"
+        row += f", {case.kernel.scratch_bytes}"
         rows.append(f"    {{{row}}},")
     parts = [
         _HEAD,
@@ -158,7 +173,9 @@ _HEAD = """#include <stdio.h>
 struct test {
     pe_job *job;
     int operands, results;
-    size_t bytes[12], scratch;
+    size_t bytes[12];
+    int overwritten[12];
+    size_t scratch;
 };"""
 
 _MAIN = """static void *allocate(size_t bytes) {
@@ -187,8 +204,16 @@ int main(int argc, char **argv) {
                 p[j] = allocate(t->bytes[j]);
             }
             p[t->operands + t->results] = allocate(t->scratch);
+            void *passed[13];
+            memcpy(passed, p, sizeof p);
+            for (int j = 0; j < t->results && (i + k) % 2; j++) {
+                const int over = t->overwritten[j];
+                if (over >= 0) {
+                    passed[over] = memcpy(p[t->operands + j], p[over], t->bytes[over]);
+                }
+            }
             pe_team_start(&team, teams[k]);
-            pe_team_run(&team, t->job, p);
+            pe_team_run(&team, t->job, passed);
             pe_team_stop(&team);
             for (int j = t->operands; j < t->operands + t->results; j++) {
                 fwrite(p[j], 1, t->bytes[j], out);
