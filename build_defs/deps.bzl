@@ -258,7 +258,7 @@ DEPS = {
         "conftest": ["@pypi//pytest"],
         "disk_trainings": ["//:root", "//tests/backends/c:kill_trainings", "//tests/backends/c:programs", "//tests/backends/c:runner", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],
         "fuzzing": ["//:root", "//backends/native", "//tests/backends/c:harness", "//tests/backends/c:objects", "@pypi//click"],
-        "harness": ["//:root", "//backends/c", "//backends/native", "//compiler:ir", "//devices", "//tests/backends/c:objects", "@pypi//numpy"],
+        "harness": ["//:root", "//backends/c", "//backends/native", "//compiler:ir", "//compiler:memory", "//devices", "//tests/backends/c:objects", "@pypi//numpy"],
         "int8_counts": ["//:api", "//:root", "//compiler:optim", "//compiler:quantize", "//devices", "//farm/bench", "//farm/references", "//farm/references:protocol", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],
         "integer_nodes": ["//:root", "//backends/c", "//compiler:ir", "//compiler:kernels", "@pypi//hypothesis", "@pypi//numpy"],
         "kill_trainings": ["//:root", "//tests/backends/c:programs", "//tests/backends/c:runner", "//tests/backends/c:sealed", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],

@@ -7,10 +7,11 @@ import pytest
 
 from pockengine.backends.c.backend import FUSION
 from pockengine.compiler.compile import compile_program
-from pockengine.compiler.ir import F32, Node, TensorType, Value
+from pockengine.compiler.ir import F32, I64, Graph, Node, TensorType, Value
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.graph import resolve
+from pockengine.compiler.ir.types import f32
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.optim import Adam
@@ -21,7 +22,7 @@ from pockengine.compiler.program import Program
 from pockengine.compiler.storage import Storage
 from pockengine.compiler.target import OPTIONAL, Choice, Target
 from pockengine.errors import BudgetError, CompileError, GraphError
-from pockengine.tests.compiler.small_nets import attention_net, batches, residual_net
+from pockengine.tests.compiler.small_nets import NetBuilder, attention_net, batches, residual_net
 from pockengine.tests.compiler.transformers import Sizes, llama_net
 
 SHAPE = {"batch": 4, "size": 12}
@@ -60,6 +61,38 @@ def test_budget_is_met_and_results_are_preserved(share: float) -> None:
     assert results[0][0] == results[1][0]
     for name, data in results[0][1].items():
         np.testing.assert_array_equal(results[1][1][name], data)
+
+
+def deep_net() -> Graph:
+    """Eight convolutions in a row, each with batch norm; every third is wide."""
+    net = NetBuilder("deep")
+    x, target = net.g.input("x", f32(2, 12, 12, 8)), net.g.input("target", TensorType(I64, (2,)))
+    for layer, channels in enumerate([16, 8, 4, 16, 8, 4, 16, 8]):
+        x = net.conv(x, f"conv{layer}", channels, 3)
+        x = net.relu6(net.batch_norm(x, f"norm{layer}"))
+    return net.head(x, 4, target)
+
+
+def test_expensive_values_are_saved_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = compile_program(deep_net(), check=True)
+    budget = int(0.7 * plain.arena_bytes)
+    lean = compile_program(deep_net(), Training(memory_budget=budget), check=True)
+    monkeypatch.setattr(recompute, "TRIALS", 0)
+    monkeypatch.setattr(recompute, "EXCESS", 1 << 40)
+    first = compile_program(deep_net(), Training(memory_budget=budget), check=True)
+    assert max(lean.arena_bytes, first.arena_bytes) <= budget
+    assert operations(plain) < operations(lean) < operations(first)
+    x = np.random.default_rng(0).standard_normal((2, 12, 12, 8), np.float32)
+    batch = {"x": x, "target": np.array([1, 3]), "lr": np.float32(0.1)}
+    weights = [trained_weight(program, batch) for program in (plain, lean)]
+    np.testing.assert_array_equal(*weights)
+
+
+def trained_weight(program: Program, batch: dict[str, np.ndarray]) -> np.ndarray:
+    """Return the first layer's weights after a step."""
+    params = {name: param.data.copy() for name, param in program.params.items()}
+    run(program.entries["train"].graph, batch, params)
+    return params["conv0.weight"]
 
 
 @pytest.mark.parametrize("large", [3000, 0], ids=["by value", "by block"])

@@ -3,34 +3,31 @@
 At the node with the most live bytes, the activation that frees most bytes per extra operation is
 dropped: it then lives until its last forward reader, and is recomputed before its first backward
 reader (Chen et al., arXiv 1604.06174, with the choice made per value). This repeats until the
-planned arena fits, including the kernels' scratch. In a large graph, where each plan takes seconds,
-whole blocks are dropped first: the fewest that fit, found by bisection.
+planned arena fits, including the kernels' scratch, and some more are dropped; then the expensive
+ones that fit after all are saved again. In a large graph, where each plan takes seconds, whole
+blocks are dropped: the fewest that fit, found by bisection.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.clone import clone
-from pockengine.compiler.ir.graph import LOSS, Graph, Node, Value
+from pockengine.compiler.ir.graph import Graph, Node
 from pockengine.compiler.ir.key import remembered
 from pockengine.compiler.ir.recomputation import Recomputation
 from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.memory.lifetime import Buffer, lifetimes
 from pockengine.compiler.memory.plan import arena_size, lower_bound, pack, peak_buffers
-from pockengine.compiler.ops.registry import lookup, node_cost
+from pockengine.compiler.ops.registry import node_cost
 from pockengine.compiler.passes.base import Pass, run_passes
 from pockengine.compiler.passes.kernels.order import kernel_passes
+from pockengine.compiler.passes.memory.dropping import Rewriter
 from pockengine.compiler.passes.memory.recompute_blocks import Cuts, find_cuts
-from pockengine.compiler.passes.memory.second_computation import Backward
 from pockengine.compiler.target import Target
 from pockengine.errors import BudgetError
 
 Plan = Callable[[Graph], tuple[Buffer, ...]]
 """Returns the buffers of a graph as it will run, fused and scheduled."""
-
-OPERATIONS_PER_ELEMENT = 8
-"""Cost of moving one element, in multiply-adds: elementwise nodes are not free."""
 
 STEPS = 16
 """Fraction (1 / STEPS) of the arena to free per step if the budget does not determine it."""
@@ -39,6 +36,12 @@ BLOCK_FACTORS = 1, 2
 """Multiples of the optimal number of equal blocks to try: with more blocks, more values are saved
 between them, but the recomputation of one block takes less memory.
 """
+
+EXCESS = 8
+"""Fraction (1 / EXCESS) of the budget that is freed beyond it before values are saved again."""
+
+TRIALS = 48
+"""Maximum number of recomputed nodes whose results are tried to be saved again."""
 
 LARGE = 3000
 """Node count above which whole blocks are recomputed first: a plan of this size takes a second."""
@@ -65,21 +68,24 @@ class Recompute(Pass):
 
         def begin() -> _Search:
             whole.restore()
-            return _Search(graph, self.memory_budget, plan, buffers=buffers, smallest=before)
+            return _Search(graph, plan, buffers, before)
 
-        search = begin()
-        if before > self.memory_budget and len(graph.nodes) >= LARGE:
-            search = _fewest_blocks(begin, self.memory_budget)
-        elif not search.reach(lambda arena: (arena - self.memory_budget) // 2):
+        search, budget = begin(), self.memory_budget
+        large = len(graph.nodes) >= LARGE
+        if before > budget and large:
+            search = _fewest_blocks(begin, budget)
+        elif not search.reach(budget, lambda arena: (arena - budget) // 2):
             # With steps independent of the budget: results that are feasible once stay feasible.
             search = begin()
-        if not search.reach(lambda arena: arena // STEPS):
+        if not search.reach(budget, lambda arena: arena // STEPS):
             least = max(search.smallest, self.others)
             raise BudgetError(
                 f"graph {graph.name}: recomputation reaches an arena of {least} bytes, not "
-                f"{self.memory_budget}; allow more memory, train less, or use a smaller batch",
+                f"{budget}; allow more memory, train less, or use a smaller batch",
                 least,
             )
+        if before > budget and not large:
+            search.drop_others(budget)
         delay_writes(graph)
         extra = sum(node_cost(node) for node in graph.nodes) - operations
         copies = search.rewriter.copies
@@ -142,25 +148,26 @@ def _fewest_blocks(begin: Callable[[], "_Search"], size: int) -> "_Search":
 
 @dataclass
 class _Search:
-    """Drops activations until the arena fits `size`.
+    """Drops activations until an arena fits.
 
-    `buffers` are those of the graph, and `smallest` is the smallest arena reached.
+    `buffers` are those of the graph, `smallest` is the smallest arena reached, and `least` the
+    graph that reached it.
     """
 
     graph: Graph
-    size: int
     plan: Plan
     buffers: tuple[Buffer, ...]
     smallest: int
 
     def __post_init__(self) -> None:
-        self.rewriter = _Rewriter(self.graph)
+        self.rewriter = Rewriter(self.graph)
+        self.least = _Whole(self.graph)
 
-    def reach(self, step: Callable[[int], int]) -> bool:
+    def reach(self, size: int, step: Callable[[int], int]) -> bool:
         """Drop activations until the arena fits, `step(arena)` bytes at a time; False if
         impossible.
         """
-        while self.smallest > self.size:
+        while self.smallest > size:
             alive = peak_buffers(self.buffers)
             at_peak = {value.name for buffer in alive for value in buffer.values}
             arena = max(lower_bound(alive), self.smallest)
@@ -171,6 +178,28 @@ class _Search:
             self._plan_again()
         return True
 
+    def drop_others(self, size: int) -> None:
+        """Recompute cheaper values in place of expensive ones, in an arena that fits already.
+
+        More are dropped than necessary, then those with most operations per byte are saved again.
+        """
+        less = size - size // EXCESS
+        self.reach(less, lambda arena: max(arena - less, 0) // 2)
+        self._return_to(self.least)
+        tried: set[Node] = set()
+        while len(tried) < TRIALS and (node := self.rewriter.most_expensive(tried)) is not None:
+            tried.add(node)
+            fitting = _Whole(self.graph)
+            self.rewriter.save(node)
+            self.buffers = self.plan(self.graph)
+            if lower_bound(self.buffers) > size or arena_size(pack(self.buffers)) > size:
+                self._return_to(fitting)
+        self.smallest = arena_size(pack(self.plan(self.graph)))
+
+    def _return_to(self, whole: "_Whole") -> None:
+        whole.restore()
+        self.rewriter = Rewriter(self.graph)
+
     def drop_blocks(self, cuts: Cuts, count: int) -> None:
         """Drop the activations of the first `count` blocks, except values that cross a cut."""
         end = cuts.places[count - 1] + 1 if count else 0
@@ -180,160 +209,6 @@ class _Search:
     def _plan_again(self) -> None:
         self.buffers = self.plan(self.graph)
         if lower_bound(self.buffers) < self.smallest:  # a lower bound of every plan
-            self.smallest = min(self.smallest, arena_size(pack(self.buffers)))
-
-
-class _Rewriter:
-    """The graph's nodes before and after the loss, and the values dropped so far."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.copies = graph.recomputed()
-        self.backward = Backward(graph, graph.outputs[LOSS])
-        self._outputs = set(graph.outputs.values())
-        self._late = set(self.copies)
-        self._builder = Builder(graph)
-
-    @property
-    def forward(self) -> list[Node]:
-        return self.backward.forward
-
-    def choose(self, at_peak: set[str], excess: int) -> list[Value]:
-        """Candidates alive at the peak, best first, until `excess` bytes are freed."""
-        candidates = [
-            value
-            for node in self.forward
-            for value in self._droppable(node)
-            if value.name in at_peak
-        ]
-        read = self.backward.read()
-        candidates.sort(key=lambda value: -_worth(value, read))
-        chosen: list[Value] = []
-        freed = 0
-        for value in candidates:
-            if freed >= excess and chosen:
-                break
-            chosen.append(value)
-            freed += value.type.nbytes
-        return chosen
-
-    def _droppable(self, node: Node) -> list[Value]:
-        """Results of a node that the backward pass reads and can recompute."""
-        if lookup(node.op).writes:
-            return []
-        return [
-            value
-            for value in node.results
-            if value not in self._outputs
-            if value not in self.copies and self.backward.reads(value)
-        ]
-
-    def drop_before(self, end: int, keep: Container[Value]) -> None:
-        """Drop all results of forward nodes before `end`, except `keep`.
-
-        In reverse order: recomputing a value reads values that are dropped after it. Values in
-        `keep` that an earlier pass recomputes are saved from now on.
-        """
-        for value in [value for value in self.copies if value in keep]:
-            self._restore(value)
-        for node in reversed(self.forward[:end]):
-            if any(value not in keep for value in self._droppable(node)):
-                self._recompute(node)
-        self.backward.finish()
-
-    def drop(self, values: Iterable[Value]) -> None:
-        """Make the backward pass recompute `values`, each right before its first reader."""
-        for value in values:
-            # Another result of its node may have been dropped, and this one with it.
-            if value not in self.copies and value.node is not None:
-                self._recompute(value.node)
-        self.backward.finish()
-
-    def _recompute(self, node: Node) -> None:
-        first = self.backward.first_reader(node.results)
-        copy = self._repeat(node, first)
-        for old, new in zip(node.results, copy.results, strict=True):
-            self.backward.replace(old, new)
-        self._lift_roundings(copy, first)
-
-    def _repeat(self, node: Node, before: Node) -> Node:
-        operands = tuple(self._available(operand, before) for operand in node.operands)
-        again: list[Node] = []
-        with self._builder.into(again), self._builder.scope(node.scope):
-            copy = self._builder.repeat(node, operands)
-        copy.recomputes = node
-        self.copies.update(zip(node.results, copy.results, strict=True))
-        self.backward.insert(again, before)
-        return copy
-
-    def _again(self, value: Value, before: Node) -> Value:
-        """Recompute a value before a node although an earlier pass does so later.
-
-        That is elementwise and cheap: the value would live from here to its later readers.
-        """
-        node = value.node
-        assert node is not None
-        self._late -= set(node.results)
-        return self._repeat(node, before).results[node.results.index(value)]
-
-    def _lift_roundings(self, node: Node, before: Node) -> None:
-        """Round right after a recomputation if the last to read it is a recomputed rounding.
-
-        Then the value lives until its other readers, and only the rounded one as long as in the
-        forward pass.
-        """
-        for value in node.results:
-            last = self.backward.readers(value)[-1:]
-            if last and last[0].recomputes is not None and _narrows(last[0]):
-                self.backward.lift(last[0], before)
-
-    def _available(self, operand: Value, before: Node) -> Value:
-        """Return an operand's recomputed value if it was dropped, computed before a node.
-
-        What its recomputation reads moves with it: other recomputations, and what earlier passes
-        put before one, such as a cast of a saved activation.
-        """
-        copy = self.copies.get(operand)
-        if copy is None or copy.node is None:
-            return operand
-        if operand in self._late and not self.backward.precedes(copy.node, before):
-            return self._again(operand, before)
-        self.backward.lift(copy.node, before)
-        return copy
-
-    def _restore(self, value: Value) -> None:
-        """Make the backward pass read a value itself again, and drop its recomputation."""
-        copy = self.copies.pop(value)
-        self.backward.replace(copy, value)
-        if copy.node is not None:
-            self._remove_unread(copy.node)
-
-    def _remove_unread(self, node: Node) -> None:
-        """Remove an unread recomputation, and those that only it read."""
-        if any(self.backward.readers(result) for result in node.results):
-            return
-        again = {copy: value for value, copy in self.copies.items()}
-        for result in node.results:
-            self.copies.pop(again.get(result, result), None)
-        self.backward.remove(node)
-        for operand in dict.fromkeys(node.operands):
-            if operand in again and operand.node is not None:
-                self._remove_unread(operand.node)
-
-
-def _narrows(node: Node) -> bool:
-    """Whether a node only stores its operand in fewer bits."""
-    return node.op == "cast" and node.result.type.nbytes < node.operands[0].type.nbytes
-
-
-def _worth(value: Value, read_back: Container[Value]) -> float:
-    """Bytes freed per operation, minus the bytes that must stay alive for the recomputation."""
-    node = value.node
-    assert node is not None
-    moved = sum(operand.type.nbytes for operand in node.operands) + value.type.nbytes
-    extended = sum(
-        operand.type.nbytes
-        for operand in node.operands
-        if operand.node is not None and operand not in read_back
-    )
-    cost = node_cost(node) + moved / 4 * OPERATIONS_PER_ELEMENT
-    return (value.type.nbytes - extended) / cost
+            arena = arena_size(pack(self.buffers))
+            if arena < self.smallest:
+                self.smallest, self.least = arena, _Whole(self.graph)
