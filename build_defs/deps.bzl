@@ -365,6 +365,7 @@ DEPS = {
     },
     "tests/cli": {
         "remaining": ["//:api", "//:errors", "//:extras", "//:root", "//:terminal", "//backends/c", "//backends/native", "//cli:export", "//cli:lib", "//compiler:backward", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//devices", "//farm/boards", "//farm/cli:base", "//farm/cli:lib", "//farm/transports", "//finetune/lm", "//models:find", "//tests/farm:helpers", "//tests/repo", "@pypi//click", "@pypi//numpy", "@pypi//pillow", "@pypi//rich", "@pypi//safetensors"],
+        "test_budgets": ["//:errors", "//:root", "//cli:lib", "//farm/results", "@pypi//click"],
         "test_cli": ["//:api", "//:errors", "//:root", "//:signals", "//cli:lib", "//compiler:ir", "//devices", "@pypi//click", "@pypi//numpy"],
         "test_compile_time": ["//:root", "//cli:lib", "//farm/results", "@pypi//click"],
         "test_export_onnx": ["//:api", "//:root", "//cli:export", "@pypi//click", "@pypi//numpy"],

@@ -105,6 +105,11 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
             "Measure kernel plans on a device and store the fastest.",
             "tune net:digits_net --device rpi4 --out tuned.json",
         ),
+        "budgets": Row(
+            "cli.budgets:budgets",
+            "Show what smaller memory budgets cost MODEL.",
+            "budgets net:digits_net --batch 64",
+        ),
         "compile-time": Row(
             "cli.compile_time:compile_time",
             "Time every stage of compiling MODEL.",
