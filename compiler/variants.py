@@ -7,12 +7,15 @@ from functools import partial
 import numpy as np
 
 from pockengine.compiler.compile import compile_program
+from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.graph import LOSS, Graph, Value
+from pockengine.compiler.ir.rewrite import lower
 from pockengine.compiler.memory.shared_tensors import share_tensors
 from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.sizes import Range
+from pockengine.compiler.storage import Storage
 from pockengine.compiler.target import Target
 from pockengine.errors import CompileError
 
@@ -32,7 +35,7 @@ def compile_variants(
 
     CompileError if the variants differ in more than the size, or if padding changes the loss or a
     trained parameter (batch norm over the batch, a mean over padding). The check runs in NumPy on
-    random data of the size just below the largest bucket.
+    random data of the size just below the largest bucket, without random numbers and rounding.
     """
     compiled = partial(compile_program, training=training, target=target, check=check)
     largest = compiled(build(sizes.high))
@@ -47,9 +50,12 @@ def compile_variants(
             raise CompileError(f"{sizes.name}: a parameter's shape depends on it; keep it fixed")
     sized: dict[str, dict[str, list[int]]] = {}
     if sizes.high > sizes.low:
-        exact = compile_program(build(sizes.high - 1), replace(training, memory_budget=None))
-        _check_padding(exact, largest, sizes)
-        sized = {name: _sized(exact, largest, name, sizes) for name in largest.entries}
+        exact, padded = (
+            compile_program(_without_dropout(build(size)), _checkable(training))
+            for size in (sizes.high - 1, sizes.high)
+        )
+        _check_padding(exact, padded, sizes)
+        sized = {name: _sized(exact, padded, name, sizes) for name in largest.entries}
     entries = {
         sizes.entry(name, size): replace(entry, name=sizes.entry(name, size))
         for size, program in programs.items()
@@ -58,6 +64,19 @@ def compile_variants(
     params, constants = share_tensors(entries)
     shared = replace(largest, entries=entries, params=params, constants=constants)
     return replace(shared, sizes=sizes, sized=sized)
+
+
+def _checkable(training: Training) -> Training:
+    """Return the training without noise and without rounding of what a step computes."""
+    storage = Storage(weights=training.storage.weights)
+    return replace(training, memory_budget=None, storage=storage, noise=None)
+
+
+def _without_dropout(graph: Graph) -> Graph:
+    """Return a copy without dropout: which elements it drops depends on the size."""
+    copy = clone(graph)
+    lower(copy, {"dropout": lambda g, node: (node.operands[0],)})
+    return copy
 
 
 def _sized(exact: Program, largest: Program, entry: str, sizes: Range) -> dict[str, list[int]]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pockengine.compiler.compile import compile_program
-from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
+from pockengine.compiler.ir import F32, I32, I64, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.optim import Sgd
@@ -13,6 +13,7 @@ from pockengine.compiler.program import Program
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.scheme import FULL, ParamChoice
+from pockengine.compiler.storage import Storage
 from pockengine.compiler.target import FusionRules, Target
 from pockengine.compiler.variants import compile_variants
 from pockengine.errors import CompileError, GraphError
@@ -186,6 +187,26 @@ def test_all_sizes_have_the_outputs_of_the_largest(monkeypatch: pytest.MonkeyPat
     for size in (4, 8):
         for name, outputs in expected.items():
             assert set(entries[f"{name}@{size}"].graph.outputs) == outputs
+
+
+def sequences(size: int) -> Graph:
+    """The sum of squares of sequences [2, size, 64] after a layer with dropout."""
+    g = Builder(Graph("sequences"))
+    x = g.input("x", TensorType(F32, (2, size, 64)))
+    seed = g.input("seed", TensorType(I32, ()))
+    y = g.tanh(g.matmul(x, g.param("w", np.ones((64, 64), np.float32))))
+    y = g.dropout(y, seed, p=0.5, stream=0)
+    g.output("loss", g.reduce_sum(g.square(y), axes=(0, 1, 2), keepdims=False))
+    return g.graph
+
+
+@pytest.mark.parametrize("storage", [Storage(), Storage(states="bf16", trained="bf16")])
+def test_random_numbers_and_rounding_do_not_count_as_padding(storage: Storage) -> None:
+    """Dropout and stochastic rounding draw other numbers in other sizes."""
+    training = Training(optimizer=Sgd(momentum=0.9), storage=storage)
+    program = compile_variants(sequences, Range("length", 1, 4, {"x": 1}, (4,)), training)
+    assert "dropout" in {node.op for node in program.entries["train@4"].graph.nodes}
+    assert program.params["w"].value.dtype.value == storage.trained
 
 
 def test_compilation_is_deterministic() -> None:
