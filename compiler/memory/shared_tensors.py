@@ -1,7 +1,8 @@
 """Params and constants that the entries of a program share."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 
 import numpy as np
 
@@ -14,7 +15,8 @@ def share_tensors(
     entries: Mapping[str, Entry],
 ) -> tuple[dict[str, Param], dict[str, np.ndarray]]:
     """Collect the params of all entries, and their constants under names common to all."""
-    return _shared_params(entries), _shared_constants(entries)
+    params = _shared_params(entries)
+    return params, _shared_constants(entries, params)
 
 
 def _shared_params(entries: Mapping[str, Entry]) -> dict[str, Param]:
@@ -33,18 +35,30 @@ def _shared_params(entries: Mapping[str, Entry]) -> dict[str, Param]:
     return params
 
 
-def _shared_constants(entries: Mapping[str, Entry]) -> dict[str, np.ndarray]:
-    """Give the tensor constants of all entries common names; equal arrays share one."""
+def _shared_constants(entries: Mapping[str, Entry], params: Iterable[str]) -> dict[str, np.ndarray]:
+    """Give the tensor constants of all entries common names, none of a param; equal arrays share
+    one.
+    """
     named: dict[tuple[object, bytes], str] = {}  # by digest: a table may be as large as a weight
     constants: dict[str, np.ndarray] = {}
+    free = _free_names(params)
     for entry in entries.values():
         for value, data in entry.graph.constants.items():
             if data.ndim == 0:
                 continue
-            name = named.setdefault((value.type, _digest(data)), f"constant.{len(named)}")
+            key = (value.type, _digest(data))
+            if key not in named:
+                named[key] = next(free)
+            name = named[key]
             constants[name] = data
             value.name = name
     return constants
+
+
+def _free_names(params: Iterable[str]) -> Iterator[str]:
+    """Yield names of constants: a model may have a ParameterList named `constant`."""
+    taken = set(params)
+    return (name for number in count() if (name := f"constant.{number}") not in taken)
 
 
 def _digest(data: np.ndarray) -> bytes:

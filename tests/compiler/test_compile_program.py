@@ -209,6 +209,20 @@ def test_random_numbers_and_rounding_do_not_count_as_padding(storage: Storage) -
     assert program.params["w"].value.dtype.value == storage.trained
 
 
+def test_constants_have_no_name_of_a_param() -> None:
+    """PyTorch names the members of a ParameterList `constant` like this."""
+    g = Builder(Graph("named"))
+    x = g.input("x", TensorType(F32, (2,)))
+    weight = g.param("constant.0", np.array([3, 4], np.float32))
+    table_data = np.array([5, 6], np.float32)
+    table = g.constant(table_data)
+    g.output("loss", g.reduce_sum(g.mul(g.add(x, table), weight), axes=(0,), keepdims=False))
+    program = compile_program(g.graph)
+    assert set(program.params) == {"constant.0"}
+    assert program.constants.keys().isdisjoint(program.params)
+    assert any((data == table_data).all() for data in program.constants.values())
+
+
 def test_compilation_is_deterministic() -> None:
     from pockengine.compiler.ir.text import print_graph
 
