@@ -37,6 +37,11 @@ class Range:
             )
         if not self.axes:
             raise CompileError(f"{self.name} is the size of no input; name one in axes")
+        for name, axis in self.axes.items():
+            if type(axis) is not int or axis < 0:
+                raise CompileError(
+                    f"{self.name}: the dimension of {name} is {axis!r}; count from 0, from the left"
+                )
 
     def entry(self, name: str, size: int) -> str:
         """Name of the variant of an entry for one bucket."""

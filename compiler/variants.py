@@ -120,8 +120,14 @@ def _random(value: Value) -> np.ndarray:
     return np.asarray(rng.integers(1, 2, value.shape), value.dtype.numpy)
 
 
-def check_names(sizes: Range, inputs: Mapping[str, object]) -> None:
-    """Raise CompileError for a range over an unknown input."""
+def check_names(sizes: Range, inputs: Mapping[str, Value]) -> None:
+    """Raise CompileError for a range over an unknown input, or over a dimension that it lacks."""
     unknown = sorted(set(sizes.axes) - set(inputs))
     if unknown:
         raise CompileError(f"{sizes.name}: no input {unknown}; the inputs are {sorted(inputs)}")
+    for name, axis in sizes.axes.items():
+        if axis >= len(inputs[name].shape):
+            raise CompileError(
+                f"{sizes.name}: input {name} {inputs[name].type} has no dimension {axis}; the "
+                "first is 0"
+            )

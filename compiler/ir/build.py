@@ -151,6 +151,6 @@ class Builder:
 
     def _claim(self, name: str) -> str:
         if name in self._names:
-            raise GraphError(f"graph {self.graph.name} has a value {name!r} already")
+            raise GraphError(f"graph {self.graph.name} has a value {name!r} already; rename one")
         self._names.add(name)
         return name

@@ -170,6 +170,8 @@ def test_sequences_of_any_length_train_as_in_torch() -> None:
         {"low": 0},
         {"low": 9},
         {"axes": {}},
+        {"axes": {"x": -1}},
+        {"axes": {"x": True}},
     ],
 )
 def test_impossible_ranges_are_errors(fields: dict[str, object]) -> None:
@@ -181,6 +183,14 @@ def test_impossible_ranges_are_errors(fields: dict[str, object]) -> None:
 def test_a_range_over_an_unknown_input_is_an_error() -> None:
     sizes = pockengine.Range("batch", 1, 4, axes={"image": 0}, buckets=(4,))
     with pytest.raises(CompileError, match=r"no input \['image'\]; the inputs are"):
+        pockengine.compile(
+            convolution_and_head(), (batch(4)[0],), loss="cross_entropy", sizes=sizes
+        )
+
+
+def test_a_range_over_a_dimension_that_an_input_lacks_is_an_error() -> None:
+    sizes = replace(BATCH, axes={"input": 0, "target": 1})
+    with pytest.raises(CompileError, match=r"target i64\[4\] has no dimension 1; the first is 0"):
         pockengine.compile(
             convolution_and_head(), (batch(4)[0],), loss="cross_entropy", sizes=sizes
         )
