@@ -215,10 +215,16 @@ class Session(ABC):
             return self._run(entry, inputs)
         if entry == "update":  # reads no data: all variants are equal
             return self._run(sizes.range.entry(entry, sizes.range.high), inputs)
-        size = sizes.range.size_of(inputs)
+        arrays = {name: to_numpy(value) for name, value in inputs.items()}
+        size = sizes.range.size_of(arrays)
         bucket = sizes.range.bucket(size)
-        padded = {name: sizes.range.padded(name, a, bucket) for name, a in inputs.items()}
-        outputs = self._run(sizes.range.entry(entry, bucket), padded)
+        variant = sizes.range.entry(entry, bucket)
+        spec = self.artifact.entries.get(variant)
+        for name, type_ in ({} if spec is None else spec.inputs).items():
+            if name in arrays:  # before padding: a small type may not hold the value of padding
+                arrays[name] = _widened(arrays[name], type_)
+        padded = {name: sizes.range.padded(name, a, bucket) for name, a in arrays.items()}
+        outputs = self._run(variant, padded)
         axes = sizes.outputs.get(entry, {})
         return {name: cut(array, axes.get(name, ()), size) for name, array in outputs.items()}
 
@@ -356,13 +362,17 @@ def _token_ids(tokens: Sequence[int]) -> np.ndarray:
     raise ArgumentError(f"generate: prompt must be token numbers, not {str(tokens)[:40]!r}")
 
 
+def _widened(array: np.ndarray, type_: TensorType) -> np.ndarray:
+    """Return an array of a narrower type as the runtime reads it; others unchanged."""
+    widening = widens(array.dtype, type_.dtype)
+    return array.astype(type_.dtype.numpy) if widening else array
+
+
 def _checked(name: str, type_: TensorType, feed: Mapping[str, np.ndarray]) -> np.ndarray:
     """The array as the runtime reads it: numbers are widened if needed, other casts are refused."""
     if name not in feed:
         raise RuntimeFailure(f"input {name} ({type_}) is missing")
-    array = to_numpy(feed[name])
-    if widens(array.dtype, type_.dtype):
-        array = array.astype(type_.dtype.numpy)
+    array = _widened(to_numpy(feed[name]), type_)
     if array.shape != type_.shape or array.dtype != type_.dtype.numpy:
         raise RuntimeFailure(f"{name} must be {type_}, not {array.dtype}{list(array.shape)}")
     return np.ascontiguousarray(array).reshape(type_.shape)

@@ -62,6 +62,21 @@ def test_batches_of_any_size_train_as_in_torch(tmp_path: Path, device: Path | st
             session.train_step(flat, lr=0.1)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_narrow_labels_are_padded_by_the_ignored_value(dtype: type) -> None:
+    """-100 would be 156 in eight bits, one of these 200 classes."""
+    net = nn.Linear(4, 200)
+    sizes = replace(BATCH, low=3, high=4, buckets=(4,))
+    x, y = torch.randn(3, 4), torch.randint(0, 200, (3,))
+    compiled = pockengine.compile(net, (x,), loss="cross_entropy", sizes=sizes)
+    with compiled.session() as session:
+        found = session.evaluate({"input": x, "target": y.numpy().astype(dtype)})["loss"]
+        half = session.evaluate({"input": x.bfloat16(), "target": y})["loss"]
+    for loss, data in ((found, x), (half, x.bfloat16().float())):
+        expected = nn.functional.cross_entropy(net(data), y).item()
+        assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
 def test_a_model_that_mixes_padding_with_data_is_refused() -> None:
     net = nn.Sequential(
         convolution_and_head()[0], nn.BatchNorm2d(4), *list(convolution_and_head())[1:]
