@@ -1,8 +1,9 @@
 """Programs for a range of sizes: one variant of every entry per bucket."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 
 import numpy as np
 
@@ -13,8 +14,8 @@ from pockengine.compiler.ir.graph import LOSS, Graph, Value
 from pockengine.compiler.ir.rewrite import lower
 from pockengine.compiler.memory.shared_tensors import share_tensors
 from pockengine.compiler.options import Training
-from pockengine.compiler.program import Program
-from pockengine.compiler.sizes import Range
+from pockengine.compiler.program import Entry, Program
+from pockengine.compiler.sizes import Range, cut
 from pockengine.compiler.storage import Storage
 from pockengine.compiler.target import Target
 from pockengine.errors import CompileError
@@ -33,9 +34,10 @@ def compile_variants(
 ) -> Program:
     """Compile `build(size)` for every bucket into one program.
 
-    CompileError if the variants differ in more than the size, or if padding changes the loss or a
-    trained parameter (batch norm over the batch, a mean over padding). The check runs in NumPy on
-    random data of the size just below the largest bucket, without random numbers and rounding.
+    CompileError if the variants differ in more than the size, or if padding changes the loss, an
+    output or a trained parameter (batch norm over the batch, a mean over padding). The check runs
+    in NumPy on random data with the least and the most padding to the largest bucket, without
+    random numbers and rounding.
     """
     compiled = partial(compile_program, training=training, target=target, check=check)
     largest = compiled(build(sizes.high))
@@ -50,12 +52,11 @@ def compile_variants(
             raise CompileError(f"{sizes.name}: a parameter's shape depends on it; keep it fixed")
     sized: dict[str, dict[str, list[int]]] = {}
     if sizes.high > sizes.low:
-        exact, padded = (
-            compile_program(_without_dropout(build(size)), _checkable(training))
-            for size in (sizes.high - 1, sizes.high)
-        )
-        _check_padding(exact, padded, sizes)
-        sized = {name: _sized(exact, padded, name, sizes) for name in largest.entries}
+        padded = _checkable(build(sizes.high), training)
+        for size in _padded_sizes(sizes):
+            padding = _Padding(sizes, size, _checkable(build(size), training), padded)
+            padding.check()
+            sized = {name: padding.cropped(entry) for name, entry in largest.entries.items()}
     entries = {
         sizes.entry(name, size): replace(entry, name=sizes.entry(name, size))
         for size, program in programs.items()
@@ -66,49 +67,86 @@ def compile_variants(
     return replace(shared, sizes=sizes, sized=sized)
 
 
-def _checkable(training: Training) -> Training:
-    """Return the training without noise and without rounding of what a step computes."""
-    storage = Storage(weights=training.storage.weights)
-    return replace(training, memory_budget=None, storage=storage, noise=None)
+def _checkable(graph: Graph, training: Training) -> Program:
+    """Compile a graph with all outputs, without random numbers and rounding.
 
-
-def _without_dropout(graph: Graph) -> Graph:
-    """Return a copy without dropout: which elements it drops depends on the size."""
+    Which elements dropout drops depends on the size.
+    """
+    exact = replace(
+        training,
+        memory_budget=None,
+        storage=Storage(weights=training.storage.weights),
+        noise=None,
+        outputs=tuple(set(graph.outputs) - {LOSS}),
+    )
     copy = clone(graph)
     lower(copy, {"dropout": lambda g, node: (node.operands[0],)})
-    return copy
+    return compile_program(copy, exact)
 
 
-def _sized(exact: Program, largest: Program, entry: str, sizes: Range) -> dict[str, list[int]]:
-    """Return the variable dimensions of an entry's outputs, by comparing two programs."""
-    outputs = [program.entries[entry].graph.outputs for program in (exact, largest)]
-    both = {name: (outputs[0][name].shape, value.shape) for name, value in outputs[1].items()}
-    bounds = (sizes.high - 1, sizes.high)
-    found = {
-        name: [axis for axis, pair in enumerate(zip(*shapes, strict=True)) if pair == bounds]
-        for name, shapes in both.items()
-    }
-    return {name: axes for name, axes in found.items() if axes}
+def _padded_sizes(sizes: Range) -> list[int]:
+    """Return the sizes with the most and the least padding in the largest bucket."""
+    below = (size for size in (sizes.low - 1, *sizes.buckets[:-1]) if size < sizes.high - 1)
+    return sorted({max(below, default=sizes.high - 2) + 1, sizes.high - 1})
 
 
-def _check_padding(exact: Program, largest: Program, sizes: Range) -> None:
-    """Train one step on the same data, unpadded and padded; both must agree."""
-    graphs = [program.entries["train"].graph for program in (exact, largest)]
-    data = {value.name: _random(value) for value in graphs[0].inputs}
-    padded = {name: sizes.padded(name, array, sizes.high) for name, array in data.items()}
-    ends = []
-    for program, graph, inputs in zip((exact, largest), graphs, (data, padded), strict=True):
+@dataclass(frozen=True)
+class _Padding:
+    """Programs for `size` and for the largest one, to which data of this size are padded."""
+
+    sizes: Range
+    size: int
+    exact: Program
+    padded: Program
+
+    def check(self) -> None:
+        """Train one step on the same data, unpadded and padded; both must agree."""
+        graphs = [program.entries["train"].graph for program in (self.exact, self.padded)]
+        data = {value.name: _random(value) for value in graphs[0].inputs}
+        more = {name: self.sizes.padded(name, a, self.sizes.high) for name, a in data.items()}
+        expected = self._step(self.exact, data)
+        for name, value in self._step(self.padded, more).items():
+            limit = TOLERANCE * max(1e-3, float(np.abs(expected[name]).max(initial=0)))
+            if not np.allclose(expected[name], value, rtol=0, atol=limit):
+                raise CompileError(
+                    f"padding {self.sizes.name} from {self.size} to {self.sizes.high} changes "
+                    f"{name}: the model mixes padding with data. Put batch norm into eval() mode, "
+                    "mask what is padded, give labels the padding that does not count (-100), or, "
+                    "if it is an output, leave it out"
+                )
+
+    def cropped(self, entry: Entry) -> dict[str, list[int]]:
+        """Return the variable dimensions of an entry's outputs."""
+        axes = self._axes(entry.name)
+        return {name: axes[name] for name in entry.graph.outputs if axes[name]}
+
+    def _step(self, program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the loss, the cropped outputs, and the params after a step."""
         params = {name: param.data.copy() for name, param in program.params.items()}
-        outputs = run(graph, inputs, params)
-        ends.append({"the loss": outputs["loss"], **params})
-    for name, value in ends[0].items():
-        limit = TOLERANCE * max(1e-3, float(np.abs(value).max(initial=0)))
-        if not np.allclose(value, ends[1][name], rtol=0, atol=limit):
-            raise CompileError(
-                f"padding {sizes.name} from {sizes.high - 1} to {sizes.high} changes {name}: the "
-                "model mixes padding with data. Put batch norm into eval() mode, mask what is "
-                "padded, or give labels the padding that does not count (-100)"
-            )
+        outputs = run(program.entries["train"].graph, inputs, params)
+        loss = {"the loss": outputs.pop(LOSS)}
+        axes = self._axes("train")
+        crop = {f"output {name}": cut(a, axes[name], self.size) for name, a in outputs.items()}
+        return {**loss, **crop, **params}
+
+    def _axes(self, entry: str) -> dict[str, list[int]]:
+        """Return the variable dimensions of all outputs, by comparing the programs.
+
+        CompileError for an output whose padding cannot be cropped, such as one of flattened rows.
+        """
+        exact, padded = (each.entries[entry].graph.outputs for each in (self.exact, self.padded))
+        found = {}
+        for name, value in padded.items():
+            pairs = list(zip_longest(exact[name].shape, value.shape))
+            bounds = (self.size, self.sizes.high)
+            found[name] = [axis for axis, pair in enumerate(pairs) if pair == bounds]
+            if any(one != other for one, other in pairs if (one, other) != bounds):
+                raise CompileError(
+                    f"output {name} {value.type} cannot be cropped: with {self.sizes.name} "
+                    f"{self.size} it is {exact[name].type}; return {self.sizes.name} as a "
+                    "dimension of its own"
+                )
+        return found
 
 
 def _random(value: Value) -> np.ndarray:

@@ -77,11 +77,21 @@ def test_narrow_labels_are_padded_by_the_ignored_value(dtype: type) -> None:
         assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
+def test_padding_that_only_short_data_show_is_refused() -> None:
+    """A stride of 2 computes 4 columns of 7 samples and of 8, and the loss is their mean."""
+    net = nn.Sequential(
+        nn.Conv1d(1, 3, 3, stride=2, padding=1), nn.AdaptiveAvgPool1d(1), nn.Flatten()
+    )
+    sizes = pockengine.Range("length", 3, 8, axes={"input": 2}, buckets=(8,))
+    with pytest.raises(CompileError, match="padding length from 3 to 8 changes the loss"):
+        pockengine.compile(net, (torch.randn(2, 1, 8),), loss="cross_entropy", sizes=sizes)
+
+
 def test_a_model_that_mixes_padding_with_data_is_refused() -> None:
     net = nn.Sequential(
         convolution_and_head()[0], nn.BatchNorm2d(4), *list(convolution_and_head())[1:]
     )
-    with pytest.raises(CompileError, match=r"padding batch from 7 to 8 changes .*eval\(\)"):
+    with pytest.raises(CompileError, match=r"padding batch from 3 to 8 changes .*eval\(\)"):
         pockengine.compile(net, (batch(4)[0],), loss="cross_entropy", sizes=BATCH)
     net.eval()  # with frozen statistics the rows are independent
     with pockengine.compile(
@@ -114,6 +124,35 @@ class Similar(nn.Module):
     def forward(self, input: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         logits = self.net(input)
         return logits, logits @ logits.T
+
+
+class Words(nn.Module):
+    """Logits of each word, with one more output of a recurrent layer over embeddings."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.embed = nn.Embedding(11, 8)
+        self.layer = nn.GRU(8, 8, batch_first=True)
+
+    def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y, last = self.layer(self.embed(tokens))
+        return y.transpose(1, 2), last if self.kind == "last" else y.flatten(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("last", r"padding length from 2 to 6 changes output output\.1: .* leave it out"),
+        ("rows", r"output output\.1 f32\[12,8\] cannot be cropped: .* it is f32\[4,8\]"),
+    ],
+)
+def test_an_output_that_padding_reaches_is_refused(kind: str, fault: str) -> None:
+    axes = {"tokens": 1, "target": 1}
+    sizes = pockengine.Range("length", 2, 6, axes=axes, buckets=(6,), pad={"target": -100})
+    example = torch.zeros(2, 4, dtype=torch.int64)
+    with pytest.raises(CompileError, match=fault):
+        pockengine.compile(Words(kind), (example,), loss="cross_entropy", sizes=sizes)
 
 
 @pytest.mark.parametrize("buckets", [(8,), (2, 8)])
