@@ -1,6 +1,6 @@
 """Programs for a range of sizes: one variant of every entry per bucket."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
@@ -8,6 +8,7 @@ from itertools import zip_longest
 import numpy as np
 
 from pockengine.compiler.compile import compile_program
+from pockengine.compiler.index_ranges import IndexRange, index_ranges
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.graph import LOSS, Graph, Value
@@ -46,10 +47,7 @@ def compile_variants(
     smaller = {size: compiled(build(size), training=training) for size in sizes.buckets[:-1]}
     programs = smaller | {sizes.high: largest}
     for program in programs.values():
-        if {n: p.value.type for n, p in program.params.items()} != {
-            n: p.value.type for n, p in largest.params.items()
-        }:
-            raise CompileError(f"{sizes.name}: a parameter's shape depends on it; keep it fixed")
+        _check_params(program, largest, sizes)
     sized: dict[str, dict[str, list[int]]] = {}
     if sizes.high > sizes.low:
         padded = _checkable(build(sizes.high), training)
@@ -65,6 +63,13 @@ def compile_variants(
     params, constants = share_tensors(entries)
     shared = replace(largest, entries=entries, params=params, constants=constants)
     return replace(shared, sizes=sizes, sized=sized)
+
+
+def _check_params(program: Program, largest: Program, sizes: Range) -> None:
+    """Raise CompileError if a param's shape differs; a frozen one may be folded away in a size."""
+    for name in program.params.keys() & largest.params.keys():
+        if program.params[name].value.type != largest.params[name].value.type:
+            raise CompileError(f"{sizes.name}: the shape of {name} depends on it; keep it fixed")
 
 
 def _checkable(graph: Graph, training: Training) -> Program:
@@ -102,12 +107,12 @@ class _Padding:
     def check(self) -> None:
         """Train one step on the same data, unpadded and padded; both must agree."""
         graphs = [program.entries["train"].graph for program in (self.exact, self.padded)]
-        data = {value.name: _random(value) for value in graphs[0].inputs}
+        data = _random_inputs(graphs[0])
         more = {name: self.sizes.padded(name, a, self.sizes.high) for name, a in data.items()}
-        expected = self._step(self.exact, data)
-        for name, value in self._step(self.padded, more).items():
-            limit = TOLERANCE * max(1e-3, float(np.abs(expected[name]).max(initial=0)))
-            if not np.allclose(expected[name], value, rtol=0, atol=limit):
+        found = self._step(self.padded, more)
+        for name, value in self._step(self.exact, data).items():
+            limit = TOLERANCE * max(1e-3, float(np.abs(value).max(initial=0)))
+            if not np.allclose(value, found[name], rtol=0, atol=limit):
                 raise CompileError(
                     f"padding {self.sizes.name} from {self.size} to {self.sizes.high} changes "
                     f"{name}: the model mixes padding with data. Put batch norm into eval() mode, "
@@ -149,13 +154,23 @@ class _Padding:
         return found
 
 
-def _random(value: Value) -> np.ndarray:
-    """Random data for an input: normal numbers, small integers, a rate, a step number."""
+def _random_inputs(graph: Graph) -> dict[str, np.ndarray]:
+    """Draw normal numbers and indices; other integers, such as masks, are ones, rates 0.1."""
+    ranges: dict[str, list[IndexRange]] = {value.name: [] for value in graph.inputs}
+    for each in index_ranges(graph):
+        ranges[each.input].append(each)
+    return {value.name: _random(value, ranges[value.name]) for value in graph.inputs}
+
+
+def _random(value: Value, ranges: Sequence[IndexRange]) -> np.ndarray:
     rng = np.random.default_rng(len(value.name))
     if value.dtype.is_float:
         normal = rng.standard_normal(value.shape) if value.shape else 0.1
         return np.asarray(normal, np.float32)
-    return np.asarray(rng.integers(1, 2, value.shape), value.dtype.numpy)
+    low = max((each.low for each in ranges), default=1)
+    high = min((each.high for each in ranges), default=1)
+    drawn = rng.integers(low, max(low, high) + 1, value.shape)
+    return np.asarray(drawn, value.dtype.numpy)
 
 
 def check_names(sizes: Range, inputs: Mapping[str, Value]) -> None:

@@ -11,6 +11,8 @@ from torch import nn
 
 import pockengine
 from pockengine.backends.manifest import read_manifest
+from pockengine.compiler.sparse import Scheme
+from pockengine.compiler.sparse.scheme import FULL
 from pockengine.errors import ArtifactError, CompileError, RuntimeFailure
 from pockengine.tests.backends.every import EVERY_BACKEND
 from pockengine.tests.backends.toy import DEVICE
@@ -75,6 +77,22 @@ def test_narrow_labels_are_padded_by_the_ignored_value(dtype: type) -> None:
     for loss, data in ((found, x), (half, x.bfloat16().float())):
         expected = nn.functional.cross_entropy(net(data), y).item()
         assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
+class Bag(nn.Sequential):
+    """The mean of words, with those that pad a text."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Embedding(11, 8), nn.AdaptiveAvgPool2d((1, 8)), nn.Flatten())
+
+
+@pytest.mark.parametrize("filler", [0, 1])
+def test_no_word_of_padding_is_taken_for_data(filler: int) -> None:
+    pad = {"input": filler}
+    sizes = pockengine.Range("length", 2, 6, axes={"input": 1}, buckets=(6,), pad=pad)
+    example = torch.zeros(3, 4, dtype=torch.int64)
+    with pytest.raises(CompileError, match="padding length from 2 to 6 changes the loss"):
+        pockengine.compile(Bag(), (example,), loss="cross_entropy", sizes=sizes)
 
 
 def test_padding_that_only_short_data_show_is_refused() -> None:
@@ -214,6 +232,34 @@ def test_sequences_of_any_length_train_as_in_torch() -> None:
             optimizer.step()
             assert float(ours["loss"]) == pytest.approx(theirs.item(), rel=1e-4)
             assert ours["output"].shape == (2, 11, size)
+
+
+class Positions(Decoder):
+    """A decoder with a table of positions, of which a shorter text reads a part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = nn.Parameter(torch.randn(12, 8))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens) + self.positions[: tokens.shape[1]]
+        return self.out(torch.tanh(x)).transpose(1, 2)
+
+
+@pytest.mark.parametrize("buckets", [(12,), (6, 12)])
+def test_a_frozen_table_of_positions_is_cut_to_each_size(buckets: tuple[int, ...]) -> None:
+    net = Positions()
+    axes = {"tokens": 1, "target": 1}
+    length = pockengine.Range("length", 2, 12, axes=axes, buckets=buckets, pad={"target": -100})
+    scheme = Scheme("head", (("out.*", FULL),))
+    example = torch.zeros(2, 4, dtype=torch.int64)
+    compiled = pockengine.compile(
+        net, (example,), loss="cross_entropy", sizes=length, scheme=scheme
+    )
+    for size in (5, 12):
+        tokens = torch.randint(0, 11, (2, size))
+        logits = compiled.trained.predict({"tokens": tokens})["output"]
+        np.testing.assert_allclose(logits, net(tokens).detach(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
