@@ -5,8 +5,10 @@ At run time the smallest bucket that fits is used, inputs are padded to it, and 
 Padding must not change results: `compile_variants` checks this on the model before a build.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 
 import numpy as np
 
@@ -37,11 +39,28 @@ class Range:
             )
         if not self.axes:
             raise CompileError(f"{self.name} is the size of no input; name one in axes")
+        self._check_pad()
         for name, axis in self.axes.items():
             if type(axis) is not int or axis < 0:
                 raise CompileError(
                     f"{self.name}: the dimension of {name} is {axis!r}; count from 0, from the left"
                 )
+
+    def _check_pad(self) -> None:
+        """Convert NumPy's numbers to Python's; CompileError for what is no padding of an input."""
+        for name, number in self.pad.items():
+            if name not in self.axes:
+                raise CompileError(
+                    f"{self.name}: pad has {name}, which axes lack; they have "
+                    f"{', '.join(self.axes)}"
+                )
+            if not isinstance(number, Real) or not math.isfinite(number):
+                raise CompileError(
+                    f"{self.name}: {name} is padded by {number!r}; give a finite number, such as "
+                    "-1e9 for an additive mask"
+                )
+        numbers = {n: int(x) if isinstance(x, Integral) else float(x) for n, x in self.pad.items()}
+        object.__setattr__(self, "pad", numbers)
 
     def entry(self, name: str, size: int) -> str:
         """Name of the variant of an entry for one bucket."""

@@ -272,12 +272,21 @@ def test_a_frozen_table_of_positions_is_cut_to_each_size(buckets: tuple[int, ...
         {"axes": {}},
         {"axes": {"x": -1}},
         {"axes": {"x": True}},
+        {"pad": {"y": -100}},
+        {"pad": {"x": float("-inf")}},
+        {"pad": {"x": "0"}},
     ],
 )
 def test_impossible_ranges_are_errors(fields: dict[str, object]) -> None:
     arguments = {"name": "n", "low": 1, "high": 8, "axes": {"x": 0}, "buckets": (8,), **fields}
     with pytest.raises(CompileError):
         pockengine.Range(**arguments)
+
+
+def test_numbers_of_numpy_pad_as_pythons_do() -> None:
+    pad = {"x": np.float32(-1e9), "y": np.int64(-100)}
+    sizes = pockengine.Range("n", 1, 8, axes={"x": 0, "y": 0}, buckets=(8,), pad=pad)
+    assert json.loads(json.dumps(sizes.pad)) == {"x": -1e9, "y": -100}
 
 
 def test_a_range_over_an_unknown_input_is_an_error() -> None:
@@ -312,7 +321,7 @@ def sized(tmp_path_factory: pytest.TempPathFactory) -> Path:
             r"dimension 4 of input f32\[2,1,6,6\] of .*@2 is not 2",
         ),
         ({"axes": {"input": 2, "target": 0}}, "dimension 2 of input .* is not 2"),
-        ({"axes": {"image": 0}}, "batch: no entry has an input 'image'"),
+        ({"axes": {"image": 0}, "pad": {}}, "batch: no entry has an input 'image'"),
         ({"buckets": [3, 8]}, "the entries are not one for each of its buckets"),
         ({"outputs": {"predict": {"output": [1]}}}, "dimension 1 of output .* of predict@2"),
     ],
