@@ -1,5 +1,6 @@
 """Signals that end a command."""
 
+import gc
 import signal
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ def ending_on_signals() -> Iterator[None]:
     By default SIGTERM ends the process at once, which leaves its temporary folders and workers, and
     SIGINT raises a KeyboardInterrupt that Python ignores in callbacks of weak references and in
     `__del__`. Here a swallowed exit is raised again until the block ends. An ignored SIGINT, as in
-    a background job, stays ignored. Only for the main thread.
+    a background job, stays ignored. Only for the main thread, as the last block of a process: no
+    garbage collection visits its objects afterwards.
     """
     ending = _Ending()
     chosen = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
@@ -31,6 +33,7 @@ def ending_on_signals() -> Iterator[None]:
         sys.unraisablehook = hook
         for one, handler in before.items():
             signal.signal(one, handler)
+        gc.freeze()  # Python's exit would visit each object of a model several times: seconds
 
 
 class _Ending:

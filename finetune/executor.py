@@ -55,12 +55,23 @@ def _processes(workers: int | None) -> Iterator[Executor]:
         try:
             yield pool
         except BaseException:
-            # Private: Python 3.14 kills workers by a method. Without it the exit waits for them.
-            for process in list((getattr(pool, "_processes", None) or {}).values()):
-                process.kill()
+            _kill(pool)
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    """Cancel all calls, and end the workers without waiting for them."""
+    # Private: Python 3.14 kills workers by a method. Without it the exit waits for them.
+    workers = list((getattr(pool, "_processes", None) or {}).values())
+    # Before the kills: a thread of the pool fails with a traceback if a worker dies while cancelled
+    # calls are in its list (Python 3.11).
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in workers:
+        process.kill()
+    for process in workers:
+        process.join()
 
 
 def _prepare(folder: str) -> None:

@@ -204,6 +204,20 @@ main.main()
     assert not folder.exists()
 
 
+def test_the_exit_of_a_command_visits_no_objects() -> None:
+    """Objects of a large model: seconds, after SIGTERM too."""
+    program = """
+import atexit, gc, sys
+from pockengine.cli import main
+atexit.register(lambda: print(len(gc.get_objects())))
+main.cli = lambda: sys.exit(5)
+main.main()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.returncode == 5
+    assert int(ran.stdout) < 1000
+
+
 def test_an_ignored_interrupt_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -5,11 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import typing
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,34 @@ def test_an_interrupted_run_ends_its_busy_workers() -> None:
     with pytest.raises(KeyboardInterrupt):
         run()
     assert isinstance(started[0].exception(), BrokenExecutor)
+
+
+def test_workers_killed_after_cancelled_calls_leave_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failures: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr("threading.excepthook", failures.append)
+    kill, dead = BaseProcess.kill, threading.Event()
+
+    def slow_kill(worker: BaseProcess) -> None:
+        """Kill, and give the pool's thread the time to find the worker dead."""
+        kill(worker)
+        dead.wait(0.5)
+
+    monkeypatch.setattr(BaseProcess, "kill", slow_kill)
+
+    def run() -> None:
+        with open_executor(workers=1) as executor:
+            calls = [executor.submit(time.sleep, 600) for _ in range(4)]
+            while not calls[1].running():  # the queue to the worker is full
+                time.sleep(0.01)
+            for call in calls[2:]:
+                call.cancel()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert not failures
 
 
 def test_killed_runs_resume(whole: Path, tmp_path: Path) -> None:
