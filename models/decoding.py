@@ -42,12 +42,12 @@ Rows = tuple[torch.Tensor, torch.Tensor]
 def decoding_graphs(module: Any, positions: int, trained: Graph | None = None) -> dict[str, Graph]:
     """Import the entries of a decoder of transformers that generate, by name.
 
-    The cache has at least `positions`; without room for a long chunk there is no PREFILL_LONG.
-    Params share the contents of the training graph, or else of the module. ImportModelError if the
-    decoder's state is not a cache of keys and values.
+    The cache has at least `positions`, in whole chunks if the model has these positions; without
+    room for a long chunk there is no PREFILL_LONG. Params share the contents of the training graph,
+    or else of the module. ImportModelError if the decoder's state is not a cache of keys and
+    values.
     """
-    positions = -(-positions // CHUNK) * CHUNK
-    _check_positions(module, positions)
+    positions = _cache_positions(module, positions)
     try:
         with _cached_attention(module):
             shapes = _cache_shapes(module)
@@ -68,20 +68,32 @@ def decoding_graphs(module: Any, positions: int, trained: Graph | None = None) -
     return graphs
 
 
-def _check_positions(module: Any, positions: int) -> None:
-    """Raise ImportModelError for a model that reads long texts in a way that no cache allows."""
+def _cache_positions(module: Any, positions: int) -> int:
+    """Return the size of a cache: whole chunks of positions, but none that the model lacks.
+
+    ImportModelError for a model that reads long texts in a way that no cache allows.
+    """
     config = module.config
-    limits = {"attention in chunks": getattr(config, "attention_chunk_size", None)}
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    if rope.get("rope_type", rope.get("type")) == "longrope":
-        own = getattr(config, "original_max_position_embeddings", None)
-        limits["longrope"] = rope.get("original_max_position_embeddings", own)
-    for how, most in limits.items():
+    chunked = getattr(config, "attention_chunk_size", None)
+    limits = [("attention in chunks", chunked), *(("longrope", each) for each in _short(config))]
+    for how, most in limits:
         if most is not None and positions > most:
             raise ImportModelError(
                 f"{type(module).__name__} reads texts of more than {most} tokens otherwise ({how}),"
                 f" and a cache of {positions} cannot change; use at most {most} tokens"
             )
+    whole = -(-positions // CHUNK) * CHUNK
+    longest = getattr(config, "max_position_embeddings", None), *(most for _, most in limits)
+    return max(positions, min([whole, *(most for most in longest if most is not None)]))
+
+
+def _short(config: Any) -> Iterator[int | None]:
+    """Yield the lengths up to which longrope uses its factors for short texts."""
+    own = getattr(config, "original_max_position_embeddings", None)
+    table = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    for rope in (table, *table.values()):  # of the model, or of each kind of layer
+        if isinstance(rope, dict) and rope.get("rope_type", rope.get("type")) == "longrope":
+            yield rope.get("original_max_position_embeddings", own)
 
 
 class _Chunk:
@@ -135,8 +147,7 @@ def _called(model: Any, chunk: _Chunk, input_ids: torch.Tensor, last: torch.Tens
     """Run a decoder on a chunk; return the logits after its token `last`."""
     taken = inspect.signature(model.forward).parameters
     cache = next(name for name in ("cache", "past_key_values") if name in taken)
-    # Padding after `last` gets no later position, which longrope would count as text.
-    positions = (chunk.start + torch.minimum(torch.arange(input_ids.shape[1]), last))[None]
+    positions = (chunk.start + torch.arange(input_ids.shape[1]))[None]
     _chunks.append(chunk)
     try:
         return model(

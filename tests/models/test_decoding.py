@@ -44,6 +44,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 TEXT = 28
 FACTORS = {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4}
 ORIGINAL = {"original_max_position_embeddings": CHUNK}
+ORIGINAL_EIGHT = {"original_max_position_embeddings": 8}
 LONG_ROPE = {"rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0, **FACTORS}
 EXPERTS = {
     "num_experts": 2,
@@ -122,6 +123,31 @@ def test_tokens_match_transformers(name: str, tmp_path: Path) -> None:
             assert found == expected(module, PROMPT[:count], limit)
 
 
+ODD = CHUNK + 18
+ENDING: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "learned positions": ("GPT2", "GPT2LMHeadModel", GPT2),
+    "longrope": (
+        "Phi3",
+        "Phi3ForCausalLM",
+        {**GROUPED, "rope_parameters": LONG_ROPE, "original_max_position_embeddings": ODD},
+    ),
+}
+"""Models that have fewer positions than whole chunks, or read more otherwise."""
+
+
+@pytest.mark.parametrize("kind", ENDING)
+def test_caches_end_at_the_last_position(kind: str, tmp_path: Path) -> None:
+    *names, settings = ENDING[kind]
+    last = {"max_position_embeddings": ODD} if kind == "learned positions" else {}
+    torch.manual_seed(0)
+    module = build(*names, **{**settings, **WIDE, **last})
+    with opened(module, tmp_path / "artifact", ODD) as session:
+        assert session.positions == ODD
+        for count, cached in ((CHUNK + 8, 0), (ODD - 4, CHUNK - 14), (ODD - 3, CHUNK)):
+            found = session.generate(PROMPT[:count], Generation(99), cached=cached)
+            assert found == expected(module, PROMPT[:count], ODD - count + 1)
+
+
 @pytest.mark.parametrize("name", LISTED)
 def test_logits_match_transformers(name: str) -> None:
     check_logits(*LISTED[name])
@@ -167,12 +193,17 @@ def check_logits(kind: str, settings: dict[str, Any]) -> None:
             "30 tokens otherwise (longrope)",
         ),
         ("Llama", {"attention_chunk_size": 8}, "8 tokens otherwise (attention in chunks)"),
+        (
+            "Gemma3Text",
+            {"rope_parameters": {"full_attention": {**LONG_ROPE, **ORIGINAL_EIGHT}}},
+            "8 tokens otherwise (longrope)",
+        ),
     ],
 )
 def test_longer_caches_than_the_model_reads_alike_are_refused(
     kind: str, settings: dict[str, Any], how: str
 ) -> None:
-    model = build(kind, f"{kind}ForCausalLM", **LLAMA | settings)
+    model = build(kind, f"{kind.removesuffix('Text')}ForCausalLM", **LLAMA | settings)
     with pytest.raises(ImportModelError, match=re.escape(f"reads texts of more than {how}")):
         decoding_graphs(model, CHUNK)
 
