@@ -190,7 +190,8 @@ def decoder_of(folder: Path, tied: bool | None = None) -> Any:
         module = unfilled(getattr(transformers, kind), config)
         _check_sizes(module)
     except Exception as error:  # transformers raises anything for a damaged configuration
-        text = next((line for line in str(error).splitlines() if line.strip()), repr(error))
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
+        text = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
         raise ImportModelError(f"{folder} is no {kind} as config.json has it: {text}") from error
     module.name_or_path = str(folder)
     return module

@@ -66,6 +66,12 @@ def write_adapters(
         write_whole(path, write)
     except OSError as error:
         raise FinetuneError(f"{path} cannot be written: {error}") from error
+    factors = {name for adapter in artifact.adapters for name in adapter.trained}
+    if whole := [name for name in tuning.trained if name not in factors]:
+        say(
+            f"{path} lacks {', '.join(whole[:3])} ({len(whole)} trained whole), as llama.cpp reads "
+            "adapters only; give it the merged model for all"
+        )
     return [folder, path]
 
 

@@ -25,7 +25,7 @@ from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.sparse.lora import CONV, LINEAR, Adapter
 from pockengine.errors import AdapterError
 from pockengine.files import private_folder, write_text_whole, write_whole
-from pockengine.frontends.peft.places import PREFIX, AdaptedModule, place_of
+from pockengine.frontends.peft.places import PREFIX, AdaptedModule, place_of, tied_names
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -131,7 +131,8 @@ def _plain_tensors(
     layers = dict(place.layer() for place in places)
     factors = {name for adapter in tuning.adapters for name in adapter.trained}
     trained = [name for name in tuning.trained if name not in factors]
-    whole = _whole_modules(tuning.graph, trained, task)
+    tied = tied_names(tuning.graph)
+    whole = _whole_modules(tuning.graph, trained, task, tied)
     loose = [name for name in trained if "." not in name]
     odd = loose or [module for module in sorted(adapted) if _is_saved(module, whole)]
     if odd:
@@ -154,12 +155,22 @@ def _plain_tensors(
         tensors[key] = array.transpose(np.argsort(param.permutation or range(array.ndim)))
         if leaf == "running_mean":
             tensors[f"{PREFIX}{module}.num_batches_tracked"] = np.zeros((), np.int64)
+    keys = {f"{PREFIX}{other}": f"{PREFIX}{name}" for other, name in tied.items()}
+    tensors |= {key: tensors[name] for key, name in keys.items() if name in tensors}
     return tensors, whole, biases
 
 
-def _whole_modules(graph: Graph, trained: Sequence[str], task: str | None) -> list[str]:
-    """Return modules_to_save: those that train more than a bias, and PEFT's for the task."""
-    modules = {name.rpartition(".")[0] for name in trained if not name.endswith(".bias")}
+def _whole_modules(
+    graph: Graph, trained: Sequence[str], task: str | None, tied: Mapping[str, str]
+) -> list[str]:
+    """Return modules_to_save: those that train more than a bias, and PEFT's for the task.
+
+    A weight of several modules is saved with each: PEFT copies the module that it saves, and the
+    others keep the old weight.
+    """
+    whole = {name for name in trained if not name.endswith(".bias")}
+    whole |= {other for other, name in tied.items() if name in whole}
+    modules = {name.rpartition(".")[0] for name in whole}
     known = {name.rpartition(".")[0] for name in graph.params}
     heads = {head for head in HEADS.get(task, ()) if any(_is_saved(m, [head]) for m in known)}
     return sorted({module for module in modules if not _is_saved(module, heads)} | heads)

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
+from pockengine.compiler.ir.contents import Contents, mapped
 from pockengine.compiler.ir.graph import Graph, Param
+from pockengine.compiler.ir.scalars import DType, numbers_of
 from pockengine.compiler.sparse.choice import VARIANTS
 from pockengine.compiler.sparse.lora import CONV, LINEAR, PACKED, Adapter
-from pockengine.errors import AdapterError
+from pockengine.errors import AdapterError, GraphError
 from pockengine.frontends.peft.files import CONFIG, WEIGHTS, Arrays, TunedParams
-from pockengine.frontends.peft.places import PREFIX, place_of
+from pockengine.frontends.peft.places import PREFIX, place_of, tied_names
 
 LARGEST_CONFIG = 1 << 20
 REPEATED = (".num_batches_tracked.", ".original_module.", ".modules_to_save.")
@@ -56,6 +56,7 @@ SILENT = (
 )
 """Settings that do not change the meaning of trained factors, or repeat what the tensors show."""
 
+FLOATS = (DType.F32, DType.F16, DType.BF16)
 STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
 """Values of init_lora_weights that leave the base weights unchanged."""
 
@@ -68,17 +69,23 @@ def load_adapters(tuning: TunedParams, folder: Path) -> dict[str, np.ndarray]:
     """
     config = _read_config(folder)
     tensors = _read_tensors(folder)
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
+    tied = tied_names(tuning.graph)
     for adapter in tuning.adapters:
         arrays.update(_factors(adapter, tuning.graph, config, tensors))
     for key in sorted(tensors):
         name, array = _plain_name(key), tensors[key]
+        name = tied.get(name, name)
         param = tuning.graph.params.get(name)
         if param is None:
             raise AdapterError(_stranger(folder, key, tensors, config=config, graph=tuning.graph))
         ours = _as_ours(array, param.permutation, key, param.value.shape)
         if name in tuning.trained:
-            arrays[name] = ours
+            if not np.array_equal(arrays.setdefault(name, ours), ours):
+                raise AdapterError(
+                    f"{folder}: {key} has other numbers than {name}, and they are one weight here; "
+                    "import the model with tie_word_embeddings=False"
+                )
         elif not np.array_equal(ours, param.data):
             raise AdapterError(
                 f'{folder}: {name} was trained, but is frozen here; add "{name}" = "full" to the '
@@ -119,17 +126,26 @@ def _read_tensors(folder: Path) -> dict[str, np.ndarray]:
             "safe_serialization=True"
         )
     try:
-        tensors = load_file(path)
-    except (OSError, SafetensorError, AttributeError, LookupError, ValueError, TypeError) as error:
-        raise AdapterError(f"{path}: {error}") from error
-    adapters = {}
-    for key, array in tensors.items():
-        if any(part in f"{key}." for part in REPEATED):
-            continue
-        if array.dtype not in (np.float32, np.float16) or not np.isfinite(array).all():
-            raise AdapterError(f"{path}: {key} ({array.dtype}) must be finite f32 or f16 numbers")
-        adapters[key] = array.astype(np.float32)
-    return adapters
+        tensors = mapped(path)
+    except GraphError as error:
+        raise AdapterError(f"{error}; save the adapter again") from error
+    return {
+        key: _numbers(path, key, contents)
+        for key, contents in tensors.items()
+        if not any(part in f"{key}." for part in REPEATED)
+    }
+
+
+def _numbers(path: Path, key: str, contents: Contents) -> np.ndarray:
+    """Read a tensor as f32."""
+    dtype = contents.type.dtype if contents.known else None
+    array = numbers_of(contents.read()) if dtype in FLOATS else np.array(np.nan)
+    if not np.isfinite(array).all():
+        kind = "a type not read here" if dtype is None else dtype.value
+        raise AdapterError(
+            f"{path}: {key} ({kind}) must be finite numbers of f32, f16 or bf16; save it so"
+        )
+    return np.array(array, np.float32)
 
 
 def _factors(
@@ -230,6 +246,11 @@ def _stranger(
     packed = f"{attention}.{PACKED}"
     weight = packed if packed in graph.params else f"{module}.weight"
     line = _scheme_line(weight, attention, config, a)
+    if weight in (tied := tied_names(graph)):
+        return (
+            f"{folder}: {attention} has an adapter, and its weight is {tied[weight]} here; "
+            "import the model with tie_word_embeddings=False"
+        )
     return (
         f"{folder}: {attention} has an adapter, but none here; the scheme must have "
         f'"{line.weight}" = {_choice(line)}'

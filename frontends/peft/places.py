@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.ir.graph import Graph, Value
 from pockengine.compiler.sparse.lora import Adapter, packed_attention
 from pockengine.errors import AdapterError
 
@@ -60,6 +60,25 @@ class AdaptedModule:
                 f"{self.module}: the adapter of its out_proj is trained. {TWICE}, so only PEFT "
                 "knows what it means: merge it there (merge_and_unload), and import that model"
             )
+
+
+def tied_names(graph: Graph) -> dict[str, str]:
+    """Return the params that several modules share, by the names of these other modules' weights.
+
+    Such as the embedding of a decoder, by `lm_head.weight`. PEFT's files have each of them.
+    """
+    readers: dict[Value, set[str]] = {}
+    for node in graph.nodes:
+        for value in node.operands:
+            readers.setdefault(value, set()).add(node.scope)
+    found = {}
+    for name, param in graph.params.items():
+        module, _, leaf = name.rpartition(".")
+        for scope in sorted(readers.get(param.value, ())):
+            inside = f"{module}.".startswith(f"{scope}.") or not (scope and module)
+            if not inside and f"{scope}.{leaf}" not in graph.params:
+                found[f"{scope}.{leaf}"] = name
+    return found
 
 
 def _keys(path: str) -> tuple[str, str]:

@@ -178,7 +178,8 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "rank": (put(a__query__lora_A__weight=f32(3, 4)), r"says rank 2, lora_A is \[3, 4\]"),
     "a scalar": (put(a__query__lora_A__weight=f32()), r"lora_A is \[\]"),
     "not finite": (put(head__bias=f32(3) * np.nan), "head.bias .* must be finite"),
-    "integers": (put(head__bias=np.ones(3, np.int64)), r"head.bias \(int64\)"),
+    "integers": (put(head__bias=np.ones(3, np.int64)), r"head.bias \(i64\)"),
+    "f64": (put(head__bias=np.ones(3)), r"head.bias \(a type not read here\) must be .* bf16"),
     "an extra adapter": (
         put(c__lora_A__weight=f32(2, 4)),
         r'"c.weight" = \{ lora = 2, alpha = 4 \}',

@@ -140,12 +140,21 @@ def test_heads_are_tied_as_by_transformers(held: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
-def test_model_of_no_size_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "fact"),
+    [
+        ({"hidden_size": 0}, r".* the shape \[.*\b0\b"),
+        ({"rms_norm_eps": None}, r".*'rms_norm_eps': .*NoneType"),
+    ],
+)
+def test_faulty_configurations_are_refused(
+    change: dict[str, Any], fact: str, tmp_path: Path
+) -> None:
     build("Llama", "LlamaForCausalLM", **GROUPED).config.save_pretrained(tmp_path)
     about = json.loads((tmp_path / "config.json").read_text())
-    about |= {"hidden_size": 0, "architectures": ["LlamaForCausalLM"]}
+    about |= {**change, "architectures": ["LlamaForCausalLM"]}
     (tmp_path / "config.json").write_text(json.dumps(about))
-    with pytest.raises(ImportModelError, match=r"as config.json has it: .* the shape \[.*\b0\b"):
+    with pytest.raises(ImportModelError, match=f"as config.json has it: {fact}"):
         open_causal_lm(tmp_path)
 
 

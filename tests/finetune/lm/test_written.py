@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import transformers
+from click.testing import CliRunner
 from safetensors.numpy import save_file
 
+from pockengine.cli.finetune_lm import finetune_lm
 from pockengine.finetune.lm import written
 from pockengine.finetune.lm.written import write_merged
 from pockengine.models.causal_lm import open_causal_lm
@@ -32,6 +34,19 @@ def test_merged_folder_of_one_indexed_shard_opens(tmp_path: Path) -> None:
     merged = open_causal_lm(tmp_path / "merged").file_weights()
     assert set(merged) == set(tensors)
     assert transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+
+
+def test_gguf_adapters_without_what_trained_whole_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "a cow says muuh"}) + "\n")
+    (tmp_path / "scheme.toml").write_text(
+        '[params]\n"*.q_proj.weight" = { lora = 2, alpha = 4 }\n"lm_head.weight" = "full"\n'
+    )
+    arguments = [str(save(tmp_path / "net")), f"--data={tmp_path / 'texts.jsonl'}", "--steps=1"]
+    arguments += ["--hold-out=0", "--answer-tokens=0", "--no-merge", "--max-length=32"]
+    arguments += [f"--scheme={tmp_path / 'scheme.toml'}", f"--out={tmp_path / 'out'}"]
+    done = CliRunner().invoke(finetune_lm, arguments, catch_exceptions=False)
+    assert (tmp_path / "out" / "adapter.gguf").is_file()
+    assert "adapter.gguf lacks lm_head.weight (1 trained whole)" in " ".join(done.output.split())
 
 
 def test_configuration_of_merged_weights_names_no_quantization(tmp_path: Path) -> None:

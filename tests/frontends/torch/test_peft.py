@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from peft import PeftModel, PrefixTuningConfig, get_peft_model
+from peft import LoraConfig, PeftModel, PrefixTuningConfig, get_peft_model
 from peft.optimizers import create_loraplus_optimizer
 from safetensors.numpy import load_file
 from torch import nn
@@ -231,6 +231,73 @@ def test_convolutions_biases_and_rank_patterns(tmp_path: Path) -> None:
         compiled.load_adapters(session, tmp_path / "theirs")
         again = session.predict({"input": x.numpy()})["output"]
     np.testing.assert_allclose(again, logits, rtol=1e-5, atol=1e-6)
+
+
+def tied_decoder() -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=20,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        tie_word_embeddings=True,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+TIED = """[params]
+"model.embed_tokens.weight" = "full"
+"*.q_proj.weight" = { lora = 2, alpha = 6 }
+"""
+
+
+def test_an_embedding_is_saved_with_the_head_that_it_is_tied_to(tmp_path: Path) -> None:
+    (tmp_path / "scheme.toml").write_text(TIED)
+    tokens = torch.randint(0, 20, (2, 5))
+    batch = {"input_ids": tokens, "labels": tokens}
+    scheme = tmp_path / "scheme.toml"
+    compiled = pockengine.compile(tied_decoder(), batch, optimizer="sgd", scheme=scheme)
+    with compiled.session() as session:
+        train_ours(session, arrays(batch))
+        compiled.save_adapters(session, tmp_path / "ours")
+        ours = tied_decoder()
+        ours.load_state_dict(compiled.state_dict(session))
+    model = PeftModel.from_pretrained(tied_decoder(), tmp_path / "ours").eval()
+    expected = ours(tokens).logits
+    assert not torch.allclose(expected, tied_decoder()(tokens).logits, atol=0.1)
+    torch.testing.assert_close(model(tokens).logits, expected, rtol=1e-4, atol=1e-5)
+
+    model.save_pretrained(tmp_path / "theirs")
+    with compiled.session() as session:
+        compiled.load_adapters(session, tmp_path / "theirs")
+        for name, tensor in compiled.state_dict(session).items():
+            torch.testing.assert_close(tensor, ours.state_dict()[name], rtol=1e-6, atol=1e-7)
+        model.base_model.model.lm_head.weight.data += 1
+        model.save_pretrained(tmp_path / "apart")
+        with pytest.raises(AdapterError, match=r"model.embed_tokens.weight has other numbers than"):
+            compiled.load_adapters(session, tmp_path / "apart")
+        of_head = LoraConfig(target_modules=["lm_head", "q_proj"], r=2, lora_alpha=6)
+        get_peft_model(tied_decoder(), of_head).save_pretrained(tmp_path / "head")
+        with pytest.raises(AdapterError, match=r"its weight is model\.embed_tokens\.weight here"):
+            compiled.load_adapters(session, tmp_path / "head")
+
+
+def test_adapters_in_bf16_load(compiled: Compiled, tmp_path: Path) -> None:
+    batch = language_batch()
+    ids = {"input_ids": batch["input_ids"].numpy()}
+    with compiled.session() as session:
+        train_ours(session, arrays(batch))
+        compiled.save_adapters(session, tmp_path / "ours")
+    theirs = PeftModel.from_pretrained(language_model(), tmp_path / "ours").bfloat16()
+    theirs.save_pretrained(tmp_path / "theirs")
+    with compiled.session() as session:
+        compiled.load_adapters(session, tmp_path / "theirs")
+        logits = session.predict(ids)["logits"]
+    model = PeftModel.from_pretrained(language_model(), tmp_path / "theirs").eval()
+    found = model(input_ids=batch["input_ids"]).logits.detach().numpy()
+    np.testing.assert_allclose(found, logits, rtol=1e-4, atol=1e-5)
 
 
 def test_prefixes_train_as_in_peft() -> None:
