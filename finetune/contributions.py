@@ -174,10 +174,11 @@ def contributions_of(trials: Mapping[Key, TrialOutcome], measure: str = ACCURACY
     base = {seed: outcome for (item, seed), outcome in trials.items() if item is None}
     if not base:
         raise FinetuneError("the table has no trial of the baseline yet; measure to the end")
-    lost = [seed for seed, outcome in base.items() if not math.isfinite(outcome.score)]
+    lost = [seed for seed, outcome in base.items() if outcome.diverged]
     if lost:
         raise FinetuneError(
-            f"the baseline, the head alone, diverged with seed {lost[0]}; measure at a smaller rate"
+            f"the baseline, the head alone, diverged with seed {lost[0]}; measure at a smaller "
+            "rate, or look for NaN and infinity in the data"
         )
     pairs: dict[Item, list[Pair]] = {}
     for (item, seed), outcome in sorted(trials.items(), key=lambda entry: entry[0][1]):

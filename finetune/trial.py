@@ -23,6 +23,7 @@ from pockengine.backends.session import Session
 from pockengine.backends.training.batch import Batch
 from pockengine.backends.training.loop import train
 from pockengine.compiler.controls import RATE, SEED, STEP
+from pockengine.compiler.ir.scalars import widens
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.sparse import Scheme
 from pockengine.errors import FinetuneError, TrainingDiverged
@@ -174,11 +175,16 @@ def _check_inputs(subject: Subject, examples: Examples) -> None:
             f"{subject.target}"
         )
     for name, type_ in reads.items():
-        found = examples.inputs[name].shape
-        if type_.shape and found[1:] != type_.shape[1:]:
+        found, dtype = examples.inputs[name], type_.dtype.numpy
+        if type_.shape and found.shape[1:] != type_.shape[1:]:
             raise FinetuneError(
                 f"{subject.name} reads {name} as rows {list(type_.shape[1:])}; the data have "
-                f"{list(found[1:])}"
+                f"{list(found.shape[1:])}"
+            )
+        if found.dtype != dtype and not widens(found.dtype, type_.dtype):
+            raise FinetuneError(
+                f"{subject.name} reads {name} as {dtype}; the data have {found.dtype}: convert "
+                f"them by {name}.astype(numpy.{dtype})"
             )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from pockengine.errors import FinetuneError
 from pockengine.finetune.contributions import (
+    LOSS,
     Contributions,
     Gain,
     Item,
@@ -17,7 +18,7 @@ from pockengine.finetune.contributions import (
     open_table,
     read_table,
 )
-from pockengine.finetune.judges import HELD_OUT
+from pockengine.finetune.judges import ACCURACY, HELD_OUT
 from pockengine.finetune.trial import TrialOutcome
 
 HEADER = {"subject": "tiny", "seeds": [0, 1]}
@@ -161,3 +162,7 @@ def test_diverging_baselines_are_reported() -> None:
 
     with pytest.raises(FinetuneError, match="the head alone, diverged with seed 4; measure at a"):
         contributions_of({(None, 4): lost, (WEIGHT, 4): lost}, HELD_OUT.name)
+    lost = TrialOutcome(0.1, math.nan, 1, 0.1, diverged=True)
+    for measure in (ACCURACY.name, LOSS):
+        with pytest.raises(FinetuneError, match="or look for NaN"):
+            contributions_of({(None, 4): lost, (WEIGHT, 4): lost}, measure)

@@ -13,7 +13,7 @@ from pockengine.finetune.recipe import Recipe, order
 from pockengine.finetune.selection import channel_scores
 from pockengine.finetune.subject import load_subject
 from pockengine.finetune.task import Examples
-from pockengine.finetune.trial import TrialOutcome, run_trial
+from pockengine.finetune.trial import TrialOutcome, check_examples, run_trial
 from pockengine.finetune.trial import compiled as compiled_artifact
 from pockengine.finetune.trial_channels import settle_channels
 from pockengine.finetune.verdict import logits_of
@@ -82,6 +82,13 @@ def test_labels_out_of_range_are_an_error(folder: Path) -> None:
 
     with pytest.raises(FinetuneError, match="labels from 5 to 14"):
         run_trial(SUBJECT, preset("full", SUBJECT.graph), RECIPE, wrong, wrong, folder)
+
+
+def test_inputs_of_another_type_are_an_error() -> None:
+    wide = {name: array.astype(np.float64) for name, array in TUNING.train.inputs.items()}
+
+    with pytest.raises(FinetuneError, match=r"as float32; .* have float64: .* by x\.astype\(numpy"):
+        check_examples(SUBJECT, Examples(wide, TUNING.train.labels))
 
 
 def test_subject_round_trips(tmp_path: Path) -> None:
