@@ -196,7 +196,7 @@ def _scheme_line(weight: str, module: str, config: Mapping[str, Any], a: np.ndar
 def _choice(adapter: Adapter) -> str:
     """Return an adapter's form in a scheme file."""
     variants = "".join(f", {name} = true" for name in VARIANTS if getattr(adapter, name))
-    return f"{{ lora = {adapter.rank}, alpha = {adapter.alpha:g}{variants} }}"
+    return f"{{ lora = {adapter.rank}, alpha = {adapter.alpha:.12g}{variants} }}"
 
 
 def _setting(module: str, config: Mapping[str, Any], name: str, patterns: str) -> float:

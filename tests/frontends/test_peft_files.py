@@ -164,6 +164,7 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "unhashable": (edit(init_lora_weights=[1]), "init_lora_weights"),
     "newer format": (edit(use_more=1), "use_more = 1 is not supported"),
     "other alpha": (edit(lora_alpha=8), r'"a.query.weight" = \{ lora = 2, alpha = 8 \}'),
+    "nearly this alpha": (edit(lora_alpha=4.0000048), r"= \{ lora = 2, alpha = 4\.0000048 \}"),
     "rslora": (edit(use_rslora=True), r"lora = 2, alpha = 4, rslora = true"),
     "rank of another": (edit(r=3), "says rank 3, lora_A is"),
     "no alpha": (edit(lora_alpha=None), "lora_alpha of a.query is None"),
