@@ -77,10 +77,17 @@ class _Trimmed:
 
 
 def _fitted(console: Console, printed: Any) -> Iterator[Any]:
-    """Yield an object; a table that is too wide becomes several that fit."""
+    """Yield an object; a table that is too wide becomes several that fit, above its caption."""
     if not isinstance(printed, Table) or not printed.columns:
         yield printed
         return
+    yield from _parts(console, printed)
+    if printed.caption:
+        yield console.render_str(str(printed.caption), style="table.caption")
+
+
+def _parts(console: Console, printed: Table) -> Iterator[Table | str]:
+    """Yield tables without a caption that fit, and the line that states constant columns."""
     sizes = [_size(console, column) for column in printed.columns]
     room = console.width - _borders(printed)
     if sum(size.maximum for size in sizes) <= room:
@@ -91,7 +98,6 @@ def _fitted(console: Console, printed: Any) -> Iterator[Any]:
     for number, columns in enumerate(groups):
         part = _with_columns(table, _spread(console, table, columns))
         part.title = table.title if number == 0 else None
-        part.caption = table.caption if number == len(groups) - 1 else None
         yield part
     if constants:
         yield constants
@@ -189,5 +195,6 @@ def _folding(column: Column) -> Column:
 def _with_columns(table: Table, columns: Sequence[Column]) -> Table:
     """Return a table of the same rows with other columns."""
     made = copy(table)
+    made.caption = None  # it may be wider than the columns
     made.columns = [replace(column, _index=index) for index, column in enumerate(columns)]
     return made

@@ -130,7 +130,7 @@ def totals(program: Program, device: Device) -> dict[str, Any]:
 
 def layers_table(title: str, layers: Sequence[LayerCost]) -> Table:
     """Format the layers, with totals."""
-    table = Table(title=title, caption=CAPTION, caption_justify="left", box=SIMPLE)
+    table = Table(title=title, caption=CAPTION, box=SIMPLE)
     table.add_column("layer")
     table.add_column("trains")
     for heading in ("params", "weights, B", "states, B", "saved, B", "at the peak, B"):

@@ -28,7 +28,7 @@ def alternatives_of(program: Program, device: Device) -> list[Alternative]:
 
 def alternatives_table(rows: Sequence[Alternative]) -> Table:
     """Format them, most cycles first."""
-    table = Table(title="kernels of a step", caption=CAPTION, caption_justify="left", box=SIMPLE)
+    table = Table(title="kernels of a step", caption=CAPTION, box=SIMPLE)
     for heading in ("problem", "calls", "plan", "cycles", "runner-up", "cycles", "takes"):
         right = heading in ("calls", "cycles", "takes")
         table.add_column(heading, justify="right" if right else "left")

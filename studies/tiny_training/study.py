@@ -181,7 +181,7 @@ def needs_of(
 def main(device: str, out: Path | None) -> None:
     """Print the memory of the 15 schemes, and write each as a scheme file on request."""
     backend = backend_for(load_device(device))
-    table = Table(caption=NOTE, caption_justify="left")
+    table = Table(caption=NOTE)
     table.add_column("scheme", no_wrap=True)
     for column in COLUMNS:
         table.add_column(column, justify="right")

@@ -58,6 +58,16 @@ def test_no_cell_of_any_table_is_truncated_within_the_width(
         assert all(word in text for cell in cells for word in cell.split())
 
 
+def test_a_caption_takes_the_whole_width_below_a_narrow_table() -> None:
+    table = Table(caption="saved: alive from the forward pass to the backward one", box=SIMPLE)
+    for name in ("layer", *(f"a_very_long_heading_{n}" for n in range(3))):
+        table.add_column(name, justify="right")
+    table.add_row("conv", *"123")
+    lines = shown(table, 60)
+    assert len([line for line in lines if "layer" in line]) == 2, "the last part is narrow"
+    assert lines[-1] == table.caption
+
+
 def test_a_word_wider_than_the_terminal_is_wrapped() -> None:
     table = Table()
     table.add_column("path")
