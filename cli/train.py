@@ -9,7 +9,7 @@ import click
 
 from pockengine.backends.augmentation import Augmentation
 from pockengine.backends.training.checkpoints import Checkpoints
-from pockengine.backends.training.history import LEGEND, History
+from pockengine.backends.training.history import History, legend
 from pockengine.backends.training.options import FitOptions
 from pockengine.cli.duty import duty_options
 from pockengine.cli.option_fields import fit_options
@@ -115,6 +115,8 @@ def train(
         raise click.UsageError("give --epochs or --steps, and not both")
     places = TrainingFiles(folder, every, keep, on_nan).checked(course.resume)
     loaded = load(artifact)
+    if folder is None and out is None:
+        click.echo("the weights will not be saved; give --out FILE or --checkpoint PATH", err=True)
     history = loaded.fit(
         read(files),
         options=course,
@@ -137,7 +139,7 @@ def _report(history: History, folder: Path | None, out: Path | None, as_json: bo
         return
     terminal = console()
     terminal.print(repr(history))
-    terminal.print(LEGEND)
+    terminal.print(legend(history))
     for place in filter(None, (folder, out)):
         terminal.print(f"written {place}", soft_wrap=True)
 

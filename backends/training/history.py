@@ -50,7 +50,7 @@ class History:
     def __repr__(self) -> str:
         """Show the last epochs as a table."""
         count = self.steps[-1].number if self.steps else 0
-        head = f"History: {len(self.epochs)} epochs, {count} steps"
+        head = f"History: {_counted(len(self.epochs), 'epoch')}, {_counted(count, 'step')}"
         names = list(self.history)
         rows = [["epoch", *map(label, names)]] if names else []
         for epoch in self.epochs[-_SHOWN:]:
@@ -72,11 +72,20 @@ class History:
 
 
 _SHOWN = 10
-LEGEND = (
-    "training loss: the mean over the rows of the epoch, each before its own step; "
-    "validation loss: after the epoch, the mean over the rows that fill batches"
-)
-"""Which rows the losses of an epoch are of."""
+LEGEND = {
+    "loss": "training loss: the mean over the rows of the epoch, each before its own step",
+    "validation_loss": "validation loss: after the epoch, the mean over the rows that fill batches",
+}
+"""Which rows the losses of an epoch are of, by figure."""
+
+
+def legend(history: History) -> str:
+    """Return the lines of LEGEND for the figures of a history."""
+    return "; ".join(text for name, text in LEGEND.items() if name in history.history)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def label(name: str) -> str:

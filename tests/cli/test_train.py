@@ -78,11 +78,25 @@ def test_each_loss_is_labelled_training_or_validation(
 
     text = " ".join(result.stdout.split())
     assert result.exit_code == 0, result.output
-    assert LEGEND in text
+    assert all(meaning in text for meaning in LEGEND.values())
     assert text.count("training loss") == text.count("validation loss") == 4  # the legend too
     assert not re.search(r"(?<!training )(?<!validation )loss", text)
     assert max(map(len, result.stdout.splitlines())) <= width
     assert "\x1b" not in result.output
+
+
+def test_a_training_without_validation_explains_no_validation_loss(data: Path) -> None:
+    result = call("train", data, "--steps", "1", "--lr", "0.01")
+    assert "History: 1 epoch, 1 step\n" in result.stdout
+    assert "training loss: the mean" in result.stdout
+    assert "validation" not in result.stdout
+
+
+def test_weights_that_are_not_saved_are_announced(data: Path, tmp_path: Path) -> None:
+    course, warning = ("--steps", "1", "--lr", "0.01"), "the weights will not be saved"
+    assert warning in call("train", data, *course).stderr
+    for option in ("--out", "--checkpoint"):
+        assert warning not in call("train", data, *course, option, str(tmp_path / option)).output
 
 
 def test_training_resumes_bit_for_bit(data: Path, tmp_path: Path) -> None:
