@@ -76,7 +76,9 @@ def test_prediction_writes_every_row(runner: Runner, tmp_path: Path) -> None:
 
 
 def test_wrong_usage_exits_with_two(runner: Runner) -> None:
-    assert runner.call().returncode == 2
+    bare = runner.call()
+    assert bare.returncode == 2
+    assert "--help" in bare.stderr
     assert runner.call("train", "--weights", "w").returncode == 2
     assert runner.train(3, "--threads", "0").returncode == 2
     assert runner.train(3, "--banana", "1").returncode == 2

@@ -98,6 +98,7 @@ def test_runner_says_which_number_is_missing(runner: Runner, told: list[str], wo
     done = runner.train(1, "--schedule", *told)
     assert done.returncode == 2
     assert words in done.stderr
+    assert "--milestones" in done.stderr, "it names the options"
 
 
 @pytest.mark.parametrize(

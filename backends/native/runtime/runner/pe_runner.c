@@ -132,7 +132,8 @@ int pe_runner(const pe_program *program, int count, char **arguments) {
     if (pe_parse_options(&options, count, arguments, message) != PE_OK) {
         fprintf(
             stderr,
-            "error: %s\nusage: %s train|finetune|evaluate|predict|export|info|chat [OPTION]...\n",
+            "error: %s\nusage: %s train|finetune|evaluate|predict|export|info|chat [OPTION]...; "
+            "with --help a command lists its options\n",
             message, name);
         return PE_EXIT_USAGE;
     }

@@ -172,7 +172,8 @@ static pe_status settle_numbers(pe_session *session, const pe_options *o) {
                        PE_MOST_MILESTONES, o->milestones);
     }
     const char *fault = pe_schedule_fault(s);
-    return fault ? pe_fail(session->message, PE_ERROR_ARGUMENT, "--schedule %s: %s; say it",
+    return fault ? pe_fail(session->message, PE_ERROR_ARGUMENT,
+                           "--schedule %s: %s; set --factor, --period or --milestones",
                            pe_schedule_names[s->kind], fault)
                  : PE_OK;
 }
