@@ -118,7 +118,10 @@ def write_tuned(source: Source, graph: Graph, values: dict[str, np.ndarray], out
             return
         framework = source.frontend.framework
         if framework != "ONNX":
-            raise ArtifactError(f"{out}: --model is one of {framework}, not of ONNX")
+            raise ArtifactError(
+                f"{out}: only a --model in ONNX is written as ONNX, and this one is of "
+                f"{framework}; give a name that ends in .safetensors"
+            )
         need(str(out), "onnx")
         import onnx
 

@@ -38,8 +38,9 @@ class TorchFrontend(Frontend):
         graph = from_torch(model, inputs, loss=loss)
         if LOSS not in graph.outputs:
             raise ImportModelError(
-                f"{graph.name} returns {', '.join(graph.outputs)} and no loss: give loss=, or "
-                f"return one number beside them, or name a number {LOSS!r} in a dict"
+                f"{graph.name} returns {', '.join(graph.outputs)} and no loss: give loss=, such "
+                "as 'cross_entropy' or 'mse', or return one number beside them, or name a number "
+                f"{LOSS!r} in a dict"
             )
         return graph
 

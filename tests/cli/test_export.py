@@ -95,6 +95,6 @@ def test_invalid_exports_are_reported(tmp_path: Path) -> None:
     assert isinstance(wrong, ArtifactError)
     assert "give the model that it was compiled from" in str(wrong)
     foreign = export(tmp_path, "net.onnx", "--model", MODEL).exception
-    assert "--model is one of PyTorch, not of ONNX" in str(foreign)
+    assert "this one is of PyTorch; give a name that ends in .safetensors" in str(foreign)
     assert not (tmp_path / "net.onnx").exists()
     assert "weights are written as safetensors" in export(tmp_path, "tuned.npz").output
