@@ -111,12 +111,10 @@ def train(
 
     A kill at any moment leaves complete checkpoints, from which --resume continues bit for bit.
     """
-    if (course.epochs is None) == (course.steps is None):
-        raise click.UsageError("give --epochs or --steps, and not both")
+    _check_length(course)
     places = TrainingFiles(folder, every, keep, on_nan).checked(course.resume)
     loaded = load(artifact)
-    if folder is None and out is None:
-        click.echo("the weights will not be saved; give --out FILE or --checkpoint PATH", err=True)
+    _announce(folder, out)
     history = loaded.fit(
         read(files),
         options=course,
@@ -131,6 +129,17 @@ def train(
     if out is not None:
         loaded.save_weights(loaded.trained, out)
     _report(history, folder, out, as_json)
+
+
+def _check_length(course: FitOptions) -> None:
+    if (course.epochs is None) == (course.steps is None):
+        raise click.UsageError("give --epochs or --steps, and not both")
+
+
+def _announce(folder: Path | None, out: Path | None) -> None:
+    """Warn before a training whose weights nothing saves."""
+    if folder is None and out is None:
+        click.echo("the weights will not be saved; give --out FILE or --checkpoint PATH", err=True)
 
 
 def _report(history: History, folder: Path | None, out: Path | None, as_json: bool) -> None:

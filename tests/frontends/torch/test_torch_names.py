@@ -285,5 +285,5 @@ def test_the_only_scalar_in_a_tuple_is_the_loss() -> None:
 def test_of_two_scalars_neither_is_the_loss() -> None:
     model, x = WithLoss(2), torch.ones(4, 3)
     assert list(from_torch(model, (x,)).outputs) == ["output.0", "output.1", "output.2"]
-    with pytest.raises(ImportModelError, match="no loss: give loss=, such as .*, or return one"):
+    with pytest.raises(ImportModelError, match="and no loss: give loss=, such as"):
         pockengine.compile(model, (x,), check=True)
