@@ -61,21 +61,21 @@ def plan_memory(
     )
 
 
-def pack(buffers: Sequence[Buffer]) -> dict[Buffer, int]:
+def pack(buffers: Sequence[Buffer], enough: int = 0) -> dict[Buffer, int]:
     """Return an offset for each buffer, from the order that gives the smallest arena.
 
-    Ties go to the first, so the search stops at the lower bound. If gaps remain, the buffers on top
-    of the smallest arena are placed earlier, a few times over.
+    Ties go to the first, so the search stops at the lower bound, or at an arena of `enough` bytes.
+    If gaps remain, the buffers on top of the smallest arena are placed earlier, a few times over.
     """
-    least, best, size = lower_bound(buffers), None, math.inf
+    least, best, size = max(enough, lower_bound(buffers)), None, math.inf
     for order in ORDERS:
         offsets = _place(sorted(buffers, key=order), size)
         if offsets is not None:
             best, size = offsets, arena_size(offsets)
-        if size == least:
+        if size <= least:
             break
     assert best is not None
-    return best if size == least else _mended(best, least)
+    return best if size <= least else _mended(best, least)
 
 
 def _mended(best: dict[Buffer, int], least: int) -> dict[Buffer, int]:
@@ -91,7 +91,7 @@ def _mended(best: dict[Buffer, int], least: int) -> dict[Buffer, int]:
         offsets = placed
         if arena_size(offsets) < size:
             best, size = offsets, arena_size(offsets)
-        if size == least:
+        if size <= least:
             break
     return best
 

@@ -192,7 +192,8 @@ class _Search:
             fitting = _Whole(self.graph)
             self.rewriter.save(node)
             self.buffers = self.plan(self.graph)
-            if lower_bound(self.buffers) > size or arena_size(pack(self.buffers)) > size:
+            buffers = self.buffers
+            if lower_bound(buffers) > size or arena_size(pack(buffers, enough=size)) > size:
                 self._return_to(fitting)
         self.smallest = arena_size(pack(self.plan(self.graph)))
 
