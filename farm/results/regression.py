@@ -21,6 +21,7 @@ EXACT = {
     "binary_bytes",
     "file_bytes",
     "flops",
+    "multiply_adds",
     "guest_instructions",
     "guest_packets",
     "traffic_bytes",

@@ -17,6 +17,7 @@ UNITS = {
     "states_bytes": "bytes",
     "first_step_ms": "ms",
     "flops": "1",
+    "multiply_adds": "1",
     "roofline_ms": "ms",
     "modelled_ms": "ms",
     "traffic_bytes": "bytes",

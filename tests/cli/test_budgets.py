@@ -68,7 +68,9 @@ def test_a_table_and_records_of_measured_plans(
     records = [Record.from_json(line) for line in file.read_text().splitlines()]
     arenas = [record.value for record in records if record.metric == "arena_bytes"]
     times = [record for record in records if record.metric == "step_ms"]
-    assert len(arenas) == len(times) > 1
+    work = [record.value for record in records if record.metric == "multiply_adds"]
+    assert len(arenas) == len(times) == len(work) > 1
+    assert work == sorted(work)
     assert arenas == sorted(arenas, reverse=True)
     assert all(record.n == 2 and record.value > 0 for record in times)
     assert f"{int(arenas[-1]):,}" in result.output
