@@ -2,7 +2,9 @@
 
 from pockengine.tests.docs.bar_chart import Bar, bar_chart
 from pockengine.tests.docs.figure_pages import BOARD, INT8, LANGUAGE, PAIRS, PEERS
-from pockengine.tests.docs.figure_table import ENGINES, SCHEMES, Table
+from pockengine.tests.docs.figure_table import ENGINES, MODELS, SCHEMES, Table
+from pockengine.tests.docs.line_chart import Axis, Line, line_chart
+from pockengine.tests.docs.records import RESULTS, read_figures
 
 OURS = "pockengine"
 
@@ -16,6 +18,7 @@ def charts() -> dict[str, str]:
         "int8.svg": _int8(),
         "schemes.svg": _schemes(),
         "language.svg": _language(),
+        "budgets.svg": _budgets(),
     }
 
 
@@ -48,6 +51,30 @@ def _memory() -> str:
         "Peak resident memory of the process. Dashed: the leanest of the same engines.",
         [_times(f"{model}, batch {batch}", ratio) for (model, batch), ratio in rows],
         line=1.0,
+    )
+
+
+def _budgets() -> str:
+    """The work of a step against its arena, both relative to those without a memory budget."""
+    figures = read_figures(RESULTS / "budgets.jsonl")
+    lines = []
+    for model, batch in dict.fromkeys((one.record.model, one.record.batch) for one in figures):
+        mine = [
+            one.record for one in figures if (one.record.model, one.record.batch) == (model, batch)
+        ]
+        arenas = [record.value for record in mine if record.metric == "arena_bytes"]
+        works = [record.value for record in mine if record.metric == "multiply_adds"]
+        points = [
+            (arena / arenas[0], work / works[0]) for arena, work in zip(arenas, works, strict=True)
+        ]
+        lines.append(Line(f"{MODELS.get(model, model)}, batch {batch}", points[::-1]))
+    across = Axis("Across: arena of a step", [0.0, 0.2, 0.4, 0.6, 0.8, 1.0], "{:.0%}")
+    up = Axis("up: multiply-adds of a step", [1.0, 1.1, 1.2, 1.3], "{:.1f}x")
+    return line_chart(
+        "What a memory budget costs: full training, relative to no budget",
+        "Each point is the plan for one budget; the left ends are the smallest arenas.",
+        (across, up),
+        lines,
     )
 
 

@@ -56,6 +56,7 @@ DATA = {
     "sst2": "SST-2",
 }
 MODELS = {
+    "bert_base-128": "BERT-base",
     "distilbert": "DistilBERT",
     "gemma-3-1b": "Gemma 3 1B",
     "gemma-3-270m": "Gemma 3 270M",
@@ -71,6 +72,7 @@ MODELS = {
     "minilm-l6": "MiniLM-L6",
     "mobilenet_v2-0.35-128": "MobileNetV2-0.35-128",
     "mobilenet_v2-0.35-96": "MobileNetV2-0.35-96",
+    "mobilenet_v2-1-224": "MobileNetV2-224",
     "mobilenet_v2-224": "MobileNetV2-224",
     "proxyless-w0.3": "ProxylessNAS-0.3",
     "qwen-2.5-0.5b": "Qwen 2.5 0.5B",
