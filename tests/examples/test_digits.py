@@ -15,7 +15,9 @@ def test_schemes_learn_new_digits() -> None:
     assert sparse.after > sparse.before + 0.2
     assert bias.trained < sparse.trained < full.trained
     beyond = [each.arena_bytes - each.inference_bytes for each in (sparse, full)]
-    assert 0 <= beyond[0] < 0.1 * beyond[1]
+    assert sparse.arena_bytes < 0.65 * full.arena_bytes
+    # Inference overwrites the residual that training saves.
+    assert 0 <= beyond[0] < 0.2 * beyond[1]
     assert full.before == bias.before == sparse.before
     assert show([full, bias, sparse], "host", 30).row_count == 3
 
