@@ -56,6 +56,15 @@ class Budget:
     cycles: float | None = None
     work: float | None = None
 
+    def __str__(self) -> str:
+        bounds = [
+            (self.memory_bytes, 1, ",.0f", "bytes beyond inference"),
+            (self.cycles, 1e6, ",.2f", "M modelled cycles"),
+            (self.work, 1e6, ",.2f", "M modelled cycles on one core"),
+        ]
+        texts = [f"{x / unit:{form}} {of}" for x, unit, form, of in bounds if x is not None]
+        return ", ".join(texts)
+
     def excess(self, cost: Cost) -> dict[str, float]:
         """Return each bound's relative excess: 0 or less if it is met."""
         pairs = {
@@ -236,7 +245,7 @@ def _too_little(what: str, cost: Cost, budget: Budget) -> str:
     return (
         f"no scheme fits the budget: {what} takes {cost.memory_bytes:,} bytes beyond inference and "
         f"{cost.cycles / 1e6:,.2f} M modelled cycles ({cost.work / 1e6:,.2f} M on one core); the "
-        f"budget is {budget}"
+        f"budget is {budget}; allow more"
     )
 
 

@@ -177,8 +177,12 @@ def test_warm_start_is_no_worse_than_greedy_and_counts_evaluations() -> None:
 def test_infeasible_budget_names_the_cheapest_cost() -> None:
     head = COSTS.cost(scheme_of(GRAPH, []))
 
-    with pytest.raises(FinetuneError, match=rf"head alone, takes {head.memory_bytes:,} bytes"):
-        search(COSTS, SPACE, TABLE, Budget(cycles=head.cycles / 2))
+    with pytest.raises(
+        FinetuneError, match=rf"head alone, takes {head.memory_bytes:,} bytes"
+    ) as no:
+        search(COSTS, SPACE, TABLE, Budget(48_000, cycles=head.cycles / 2))
+    half = f"{head.cycles / 2e6:,.2f} M modelled cycles"
+    assert f"the budget is 48,000 bytes beyond inference, {half}; allow more" in str(no.value)
 
 
 def test_impossible_memory_names_the_nearest_scheme() -> None:
