@@ -76,6 +76,8 @@ def find_model(
         )
     if ":" in name:
         return _call_factory(name, batch, usual)
+    if path.is_file():
+        raise ImportModelError(f"{name} is no file of a model: {_file_fix(path)}")
     listed = parse_model(name, "; or give package.module:function, or a model's file or folder")
     need(f"the model {name}", listed.known.extra)
     import torch
@@ -101,6 +103,13 @@ def _of_file(name: str, path: Path, batch: Batch, shapes: Shapes) -> Found:
     if opened.loss is not None:
         return Found(name, opened.model, inputs, opened.loss, stated=True)
     return Found(name, opened.model, inputs, CROSS_ENTROPY)
+
+
+def _file_fix(path: Path) -> str:
+    """Say what to give instead of a file that is none of FILES."""
+    if path.suffix == ".py":
+        return f"name a function in it, {path.stem}:FUNCTION; {CONTRACT}"
+    return f"those end in {', '.join(FILES)}"
 
 
 def takes_batch(name: str) -> bool:

@@ -112,6 +112,11 @@ def test_the_text_below_the_models_fills_its_lines(monkeypatch: pytest.MonkeyPat
         (["compile", "cnn-8", "--scheme", "nothing.toml"], "nothing.toml"),
         (["compile", "no.such.place:make"], "package.module:function"),
         (["inspect", "nowhere"], "unknown model 'nowhere'; known: "),
+        (
+            ["inspect", "net.py"],
+            "net.py is no file of a model: name a function in it, net:FUNCTION",
+        ),
+        (["inspect", "file"], "file is no file of a model: those end in .onnx"),
         (["inspect", "no\x1b[31m\rwhere"], "unknown model 'no\\x1b[31m\\rwhere'"),
         (["compile", "cnn-8", "--out", "file"], "file is no folder"),
         (["compile", "cnn-8", "--out", "."], "exists and is not an unmodified artifact"),
@@ -122,6 +127,7 @@ def test_expected_errors_are_one_plain_line(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
+    (tmp_path / "net.py").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["pockengine", *arguments])
     with pytest.raises(SystemExit) as ended:
