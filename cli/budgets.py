@@ -54,7 +54,7 @@ class Planned:
 
     @property
     def arena(self) -> int:
-        """Arena bytes, the budget that gives this plan."""
+        """Arena bytes: a budget that this plan fits."""
         return self.program.arena_bytes
 
     @property
