@@ -106,7 +106,7 @@ def _of_file(name: str, path: Path, batch: Batch, shapes: Shapes) -> Found:
 
 
 def _file_fix(path: Path) -> str:
-    """Say what to give instead of a file that is none of FILES."""
+    """Return what to give instead of a file that is none of FILES."""
     if path.suffix == ".py":
         return f"name a function in it, {path.stem}:FUNCTION; {CONTRACT}"
     return f"those end in {', '.join(FILES)}"
