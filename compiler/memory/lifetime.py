@@ -107,6 +107,8 @@ def _shared(
         (operand,) = node.operands
         root = aliases.get(operand, operand)
         return root if root in sources else owner[operand]
+    if not over:
+        return None
     taken = {owner.get(other) for other in (*node.results, *_read_before(node))}
     for operand in over:
         buffer = owner.get(operand)

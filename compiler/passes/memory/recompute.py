@@ -191,8 +191,7 @@ class _Search:
             tried.add(node)
             fitting = _Whole(self.graph)
             self.rewriter.save(node)
-            self.buffers = self.plan(self.graph)
-            buffers = self.buffers
+            buffers = self.plan(self.graph)
             if lower_bound(buffers) > size or arena_size(pack(buffers, enough=size)) > size:
                 self._return_to(fitting)
         self.smallest = arena_size(pack(self.plan(self.graph)))
