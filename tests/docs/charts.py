@@ -68,11 +68,12 @@ def _budgets() -> str:
             (arena / arenas[0], work / works[0]) for arena, work in zip(arenas, works, strict=True)
         ]
         lines.append(Line(f"{MODELS.get(model, model)}, batch {batch}", points[::-1]))
+    (planned,) = dict.fromkeys(one.cpu for one in figures)
     across = Axis("Across: arena of a step", [0.0, 0.2, 0.4, 0.6, 0.8, 1.0], "{:.0%}")
     up = Axis("up: multiply-adds of a step", [1.0, 1.1, 1.2, 1.3], "{:.1f}x")
     return line_chart(
         "What a memory budget costs: full training, relative to no budget",
-        "Each point is the plan for one budget; the left ends are the smallest arenas.",
+        f"{planned}; a point is one budget, left ends are the smallest arenas",
         (across, up),
         lines,
     )
