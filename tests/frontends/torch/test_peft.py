@@ -233,7 +233,7 @@ def test_convolutions_biases_and_rank_patterns(tmp_path: Path) -> None:
     np.testing.assert_allclose(again, logits, rtol=1e-5, atol=1e-6)
 
 
-def tied_decoder() -> LlamaForCausalLM:
+def small_decoder(tied: bool) -> LlamaForCausalLM:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=20,
@@ -242,7 +242,7 @@ def tied_decoder() -> LlamaForCausalLM:
         num_hidden_layers=1,
         num_attention_heads=2,
         num_key_value_heads=1,
-        tie_word_embeddings=True,
+        tie_word_embeddings=tied,
     )
     return LlamaForCausalLM(config).eval()
 
@@ -258,15 +258,15 @@ def test_an_embedding_is_saved_with_the_head_that_it_is_tied_to(tmp_path: Path) 
     tokens = torch.randint(0, 20, (2, 5))
     batch = {"input_ids": tokens, "labels": tokens}
     scheme = tmp_path / "scheme.toml"
-    compiled = pockengine.compile(tied_decoder(), batch, optimizer="sgd", scheme=scheme)
+    compiled = pockengine.compile(small_decoder(tied=True), batch, optimizer="sgd", scheme=scheme)
     with compiled.session() as session:
         train_ours(session, arrays(batch))
         compiled.save_adapters(session, tmp_path / "ours")
-        ours = tied_decoder()
+        ours = small_decoder(tied=True)
         ours.load_state_dict(compiled.state_dict(session))
-    model = PeftModel.from_pretrained(tied_decoder(), tmp_path / "ours").eval()
+    model = PeftModel.from_pretrained(small_decoder(tied=True), tmp_path / "ours").eval()
     expected = ours(tokens).logits
-    assert not torch.allclose(expected, tied_decoder()(tokens).logits, atol=0.1)
+    assert not torch.allclose(expected, small_decoder(tied=True)(tokens).logits, atol=0.1)
     torch.testing.assert_close(model(tokens).logits, expected, rtol=1e-4, atol=1e-5)
 
     model.save_pretrained(tmp_path / "theirs")
@@ -279,7 +279,7 @@ def test_an_embedding_is_saved_with_the_head_that_it_is_tied_to(tmp_path: Path) 
         with pytest.raises(AdapterError, match=r"model.embed_tokens.weight has other numbers than"):
             compiled.load_adapters(session, tmp_path / "apart")
         of_head = LoraConfig(target_modules=["lm_head", "q_proj"], r=2, lora_alpha=6)
-        get_peft_model(tied_decoder(), of_head).save_pretrained(tmp_path / "head")
+        get_peft_model(small_decoder(tied=True), of_head).save_pretrained(tmp_path / "head")
         with pytest.raises(AdapterError, match=r"its weight is model\.embed_tokens\.weight here"):
             compiled.load_adapters(session, tmp_path / "head")
 
@@ -301,17 +301,8 @@ def test_adapters_in_bf16_load(compiled: Compiled, tmp_path: Path) -> None:
 
 
 def test_prefixes_train_as_in_peft() -> None:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=20,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-    )
     prefixes = PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
-    model = get_peft_model(LlamaForCausalLM(config), prefixes).eval()
+    model = get_peft_model(small_decoder(tied=False), prefixes).eval()
     tokens = torch.randint(0, 20, (2, 5))
     batch = {"input_ids": tokens, "labels": tokens}
     reference = copy.deepcopy(model)
