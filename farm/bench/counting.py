@@ -2,6 +2,7 @@
 runtimes.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from pockengine.farm.bench.case import Case
 from pockengine.farm.bench.peers import (
     OURS,
     InRuntime,
-    count_ours,
+    Measured,
     count_peers,
+    count_regions,
+    counted_regions,
     counted_steps,
     few_steps,
     measured_guest,
@@ -27,7 +30,7 @@ from pockengine.farm.boards.board import Board, UserEmulated
 from pockengine.farm.cycles.core import modelled_devices
 from pockengine.farm.cycles.modelled import model_regions, what_it_means
 from pockengine.farm.progress import step
-from pockengine.farm.references.instructions import why_not_counted
+from pockengine.farm.references.instructions import check_repeated, why_not_counted
 from pockengine.farm.references.tflite_inference import measure_inference
 from pockengine.farm.references.timing import Timing
 from pockengine.farm.results.setup import EngineRun
@@ -49,12 +52,8 @@ def count_steps(
     for one in right:
         with result.failing(one.title):
             ours = counted_steps(one.run.instructions)
-            if ours is None:
-                with step(f"{one.title}: count instructions of a step, twice"):
-                    ours = count_ours(one.artifact, one.data, folder / one.name)
+            ours = ours or _count_ours(result, one, folder / one.name)
             result.add_measured((one.name, one.dtype), ours)
-            if options.board.device in modelled_devices() and not one.run.instructions:
-                _model_step(options.board.device, result, one, folder / one.name)
             if one.predicted is not None:
                 _count_prediction(result, one, folder / one.name)
             if one.dtype == F32 and not one.run.instructions:
@@ -81,18 +80,43 @@ def describe_wall_time(one: CheckedScheme) -> str:
     )
 
 
-def _model_step(device: str, result: BenchResult, one: CheckedScheme, folder: Path) -> None:
-    """Add the modelled milliseconds of a step with warm caches."""
-    with step(f"{one.title}: model the time of a step"):
+def _count_ours(result: BenchResult, one: CheckedScheme, folder: Path) -> Measured:
+    """Count a step's instructions in two runs; FarmError if they differ.
+
+    The second run also models the time, if the board has a model.
+    """
+    command = few_steps(one.artifact, one.data, folder)
+    with step(f"{one.title}: count instructions of a step"):
+        first = count_regions(one.artifact, command)
+    second = _model_steps(result, one, command)
+    if second is None:
+        with step(f"{one.title}: count them again"):
+            second = count_regions(one.artifact, command)
+    check_repeated(command[0], first, second)
+    return counted_regions(one.artifact, first)
+
+
+def _model_steps(
+    result: BenchResult, one: CheckedScheme, command: Sequence[str]
+) -> tuple[int, ...] | None:
+    """Add the modelled milliseconds of a step with warm caches; return all steps' instructions.
+
+    None without a model of the board, or if it fails.
+    """
+    device = one.artifact.device
+    if device not in modelled_devices():
+        return None
+    with step(f"{one.title}: count them again, and model the time"):
         try:
-            last = model_regions(device, few_steps(one.artifact, one.data, folder))[-1]
+            steps = model_regions(device, command)
         except FarmError as error:
             result.note(f"No modelled time of {one.title}: {error}")
-            return
+            return None
     setup = replace(result.setup, dtype=one.dtype)
     run = EngineRun(OURS, __version__, one.name)
     note = what_it_means(device)
-    result.add(setup.record(run, "modelled_ms", last.milliseconds, note=note))
+    result.add(setup.record(run, "modelled_ms", steps[-1].milliseconds, note=note))
+    return tuple(each.instructions for each in steps)
 
 
 def _count_prediction(result: BenchResult, one: CheckedScheme, folder: Path) -> None:

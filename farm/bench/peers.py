@@ -26,7 +26,7 @@ from pockengine.farm.references.guest import (
     measure_guest,
 )
 from pockengine.farm.references.guest_runtimes import measure_guest_runtime
-from pockengine.farm.references.instructions import GUEST, count_twice
+from pockengine.farm.references.instructions import GUEST, count
 from pockengine.farm.references.job import JobData, write_job
 from pockengine.farm.references.own_compile import Request, write_request
 from pockengine.farm.references.timing import Timing, interleave
@@ -133,18 +133,19 @@ def few_steps(artifact: Artifact, data: JobData, folder: Path) -> list[str]:
     return [str(artifact.executable), *arguments]
 
 
-def count_ours(artifact: Artifact, data: JobData, folder: Path) -> Measured:
-    """Count a step's instructions, or a DSP's packets, on one emulated thread; twice, alike."""
+def count_regions(artifact: Artifact, command: Sequence[str]) -> tuple[int, ...]:
+    """Count the instructions, or a DSP's packets, of each step of a single-threaded command."""
     device = load_device(artifact.device)
     arch, emulator = device.cpu.arch, device.emulator
-    counted = count_twice(
-        few_steps(artifact, data, folder),
-        marks=COUNTED_STEPS,
-        arch=arch,
-        cpu=emulator.cpu if emulator and arch == GUEST else None,
-    )
-    timing = Timing.of([float(count) for count in counted.regions])
-    return Measured(OURS, __version__, f"guest_{COUNTERS[arch].unit}", timing)
+    cpu = emulator.cpu if emulator and arch == GUEST else None
+    return count(command, marks=COUNTED_STEPS, arch=arch, cpu=cpu).regions
+
+
+def counted_regions(artifact: Artifact, regions: Sequence[int]) -> Measured:
+    """Return the figure of a step's counts."""
+    timing = Timing.of([float(region) for region in regions])
+    unit = COUNTERS[load_device(artifact.device).cpu.arch].unit
+    return Measured(OURS, __version__, f"guest_{unit}", timing)
 
 
 def count_peers(

@@ -102,7 +102,7 @@ def test_an_emulator_without_plugins_fails_only_requested_counts(
         dtype="f32",
         predicted=None,
     )
-    monkeypatch.setattr(peers, "few_steps", lambda artifact, data, folder: ["/bin/true"])
+    monkeypatch.setattr(counting, "few_steps", lambda artifact, data, folder: ["/bin/true"])
     counting.count_steps(chosen, result, [one], tmp_path)
     lines = list(result.failures.values()) if requested else result.notes[:1]
     assert len(lines) == 1
