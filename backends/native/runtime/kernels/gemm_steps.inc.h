@@ -9,7 +9,7 @@
 #error "gemm_steps.inc.h needs what gemm_tile.inc.h defines"
 #endif
 
-#if PE_VL > 4
+#if PE_VL > 4 || (PE_A_ROW == 1 && !PE_PAIR_REACH)
 #define PE_UNROLL_STEPS PE_UNROLL_4 /* 1.1 times as fast on a core that two threads share */
 #else
 #define PE_UNROLL_STEPS
@@ -17,11 +17,7 @@
 #define PE_ROWS_BY_LANE (PE_VL == 4 && PE_A_STEP == 1 && PE_A_ROW != 1)
 /* Sums that are complete after one run of steps start with a product. */
 #define PE_FRESH (PE_PAIR_REACH && PE_VL == 4 && !PE_SEGMENTED && !PE_PARTIAL)
-#if PE_PAIR_REACH && PE_VL == 4 && (PE_ROWS_BY_LANE || PE_PARTIAL)
-#define PE_UNROLL_TURNS PE_UNROLL_2
-#else
-#define PE_UNROLL_TURNS
-#endif
+#define PE_AHEAD_STEPS (PE_PAIR_REACH && (PE_ROWS_BY_LANE || (PE_VL == 4 && PE_A_ROW == 1)))
 
 /* Adds a product to a sum; the first product replaces a `fresh` sum, which needs no clearing. */
 PE_INLINE pe_vf PE_FN(add)(const pe_vf sum, const pe_vf v, const float x, const int fresh) {
@@ -70,45 +66,27 @@ PE_INLINE void PE_FN(step)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b
 }
 #endif
 
-/* Four steps. Where rows of A are contiguous, they are loaded at once and multiplied by lanes. */
+#if PE_AHEAD_STEPS
+#include "gemm_steps_ahead.inc.h"
+#elif PE_ROWS_BY_LANE
+/* Four steps on contiguous rows of A, which are loaded at once and multiplied by lanes. */
 PE_INLINE void PE_FN(four_steps)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b,
                                  const ptrdiff_t pitch, const int rows, const int vectors,
-                                 const int lanes, const int fresh) {
-#if PE_ROWS_BY_LANE
-    pe_vf va[PE_MR];
+                                 const int lanes) {
+    pe_vf va[PE_MR], vb[PE_NV];
     PE_UNROLL
     for (int i = 0; i < rows; i++) {
         va[i] = pe_load(a + i * (ptrdiff_t)PE_A_ROW);
     }
-#endif
     PE_UNROLL
     for (int q = 0; q < 4; q++) {
-#if PE_ROWS_BY_LANE
-        pe_vf vb[PE_NV];
-        PE_FN(load_b)(vb, b, vectors, lanes);
+        PE_FN(load_b)(vb, b + q * pitch, vectors, lanes);
         PE_UNROLL
         for (int i = 0; i < rows; i++) {
             PE_UNROLL
             for (int j = 0; j < vectors; j++) {
-                c[i][j] = PE_FN(add)(c[i][j], vb[j], va[i][q], fresh && q == 0);
+                c[i][j] = PE_FN(add)(c[i][j], vb[j], va[i][q], 0);
             }
-        }
-#else
-        PE_FN(step)(c, a, b, rows, vectors, lanes, fresh && q == 0);
-        a += PE_TILE_STEP;
-#endif
-        b += pitch;
-    }
-}
-
-#if PE_PAIR_REACH && PE_VL == 4
-/* Ends a group of steps; scheduling across groups would need more registers than exist. */
-PE_INLINE void PE_FN(keep_order)(pe_vf c[PE_MR][PE_NV], const int rows, const int vectors) {
-    PE_UNROLL
-    for (int i = 0; i < rows; i++) {
-        PE_UNROLL
-        for (int j = 0; j < vectors; j++) {
-            PE_KEEP_ORDER(c[i][j]);
         }
     }
 }
@@ -118,26 +96,20 @@ PE_INLINE void PE_FN(multiply)(pe_vf c[PE_MR][PE_NV], const float *a, const floa
                                const ptrdiff_t pitch, const int depth, const int rows,
                                const int vectors, const int lanes) {
     int k = 0;
-#if PE_FRESH
-    k = depth < 4 ? 1 : 4;
-    if (depth < 4) {
+#if PE_AHEAD_STEPS
+    if (depth >= 4) {
+        k = PE_FN(steps_ahead)(c, a, b, pitch, depth, rows, vectors, lanes);
+    } else if (PE_FRESH) {
         PE_FN(step)(c, a, b, rows, vectors, lanes, 1);
-    } else {
-        PE_FN(four_steps)(c, a, b, pitch, rows, vectors, lanes, 1);
+        k = 1;
     }
     a += k * PE_TILE_STEP;
     b += k * pitch;
-    PE_FN(keep_order)(c, rows, vectors);
-#endif
-#if PE_ROWS_BY_LANE || (PE_VL == 4 && PE_A_ROW == 1)
-    PE_UNROLL_TURNS
+#elif PE_ROWS_BY_LANE
     for (; k + 4 <= depth; k += 4) {
-        PE_FN(four_steps)(c, a, b, pitch, rows, vectors, lanes, 0);
+        PE_FN(four_steps)(c, a, b, pitch, rows, vectors, lanes);
         a += 4 * PE_TILE_STEP;
         b += 4 * pitch;
-#if PE_PAIR_REACH && PE_VL == 4
-        PE_FN(keep_order)(c, rows, vectors);
-#endif
     }
 #endif
     PE_UNROLL_STEPS

@@ -1,10 +1,12 @@
 /* Undefines the parameters of a template, before the next kernel of the file. */
 #undef PE_ADD_PRODUCT
 #undef PE_AHEAD
+#undef PE_AHEAD_STEPS
 #undef PE_A_BATCH
 #undef PE_A_COPIED
 #undef PE_A_ROW
 #undef PE_A_STEP
+#undef PE_A_VECTORS
 #undef PE_BATCH
 #undef PE_NEAR
 #undef PE_PAIRS
@@ -84,6 +86,7 @@
 #undef PE_PREPARED
 #undef PE_PRODUCT_PLANE
 #undef PE_REACH_H
+#undef PE_REGISTERS
 #undef PE_ROWS
 #undef PE_ROWS_AT
 #undef PE_ROWS_BY_LANE
@@ -122,8 +125,11 @@
 #undef PE_TILES_W
 #undef PE_TOP
 #undef PE_TRANSPOSED
+#undef PE_TWO_COLUMNS_OF_A
+#undef PE_TWO_ROWS_OF_B
 #undef PE_UNROLL_STEPS
 #undef PE_UNROLL_TURNS
+#undef PE_USED
 #undef PE_VL
 #undef PE_WINDOW_FLOATS
 #undef PE_WINDOW_PITCH
