@@ -49,6 +49,11 @@ class GenerationMeasurement:
     rounds: int
     storage: str = "f32"
 
+    @property
+    def title(self) -> str:
+        """The model, the prompt and the weights."""
+        return f"{self.model}, {self.prompt} tokens, {self.storage}"
+
 
 @dataclass(frozen=True)
 class GenerationLine:
@@ -86,7 +91,7 @@ def measure_generation(measurement: GenerationMeasurement, folder: Path) -> Gene
     reason = why_missing(transformers)
     if reason:
         raise FarmError(reason)
-    title, threads = f"{measurement.model}, {measurement.prompt} tokens", measurement.threads
+    title, threads = measurement.title, measurement.threads
     with step(f"{title}: compile"):
         case = make_lm_case(measurement.model, (1, measurement.prompt), 1, folder / "model")
         artifact = _compiled(case, measurement, folder / "compiled")

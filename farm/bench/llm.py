@@ -71,6 +71,11 @@ class LlmMeasurement:
     rounds: int
     steps: int
 
+    @property
+    def title(self) -> str:
+        """The model and shape."""
+        return f"{self.model}, {self.batch} x {self.length}"
+
 
 @dataclass(frozen=True)
 class LlmLine:
@@ -135,7 +140,7 @@ class Runner:
 
 def measure_llm(measurement: LlmMeasurement, folder: Path) -> LlmResult:
     """Measure one model and shape; FarmError if none of it can be trained."""
-    title = f"{measurement.model}, {measurement.batch} x {measurement.length}"
+    title = measurement.title
     with step(f"{title}: weights, tokens, graph"):
         shape = (measurement.batch, measurement.length)
         case = make_lm_case(measurement.model, shape, measurement.steps, folder / "model")

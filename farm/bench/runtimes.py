@@ -53,6 +53,11 @@ class RuntimesMeasurement:
     rounds: int
     pythons: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def title(self) -> str:
+        """The model and batch."""
+        return f"{self.model}, batch {self.batch}"
+
 
 def frameworks_for(model: str) -> tuple[str, ...]:
     """Return the frameworks that can train, except plain PyTorch."""
@@ -61,7 +66,7 @@ def frameworks_for(model: str) -> tuple[str, ...]:
 
 def measure_runtimes(measurement: RuntimesMeasurement, folder: Path) -> SuiteResult:
     """Measure one model and batch; FarmError where PyTorch or our C cannot train a scheme."""
-    title = f"{measurement.model}, batch {measurement.batch}"
+    title = measurement.title
     with step(f"{title}: data, starting weights, graph"):
         case = make_case(measurement.model, measurement.batch, CHECKED_STEPS, plain=True)
     result = SuiteResult(case.model, case.batch)

@@ -113,6 +113,11 @@ class Measurement:
     bf16: bool = False
     tuned: Path | None = None
 
+    @property
+    def title(self) -> str:
+        """The model and batch."""
+        return f"{self.model}, batch {self.batch}"
+
 
 def engines_for(model: str) -> tuple[str, ...]:
     """Return the peers of a model, PyTorch as it comes first."""
@@ -126,7 +131,7 @@ def batches_for(model: str) -> tuple[int, ...]:
 
 def measure(measurement: Measurement, folder: Path) -> SuiteResult:
     """Measure one model and batch; PockEngineError when PyTorch or our full step fails."""
-    title = f"{measurement.model}, batch {measurement.batch}"
+    title = measurement.title
     with step(f"{title}: data, starting weights, graph"):
         case = make_case(measurement.model, measurement.batch, CHECKED_STEPS, plain=True)
     result = SuiteResult(measurement.model, measurement.batch)

@@ -1,7 +1,8 @@
 """The bench on one board: a suite or a run, its table, records and gate."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +34,25 @@ from pockengine.farm.bench.suite import FULL
 from pockengine.farm.bench.table import bench_table, meaning_of
 from pockengine.farm.boards.board import Board, Local
 from pockengine.farm.cli.base import from_user
-from pockengine.farm.cli.bench_generation import GenerationSuite
-from pockengine.farm.cli.bench_llm import LlmOptions, LlmSuite
+from pockengine.farm.cli.bench_generation import generation_suite
+from pockengine.farm.cli.bench_llm import llm_suite
 from pockengine.farm.cli.bench_paper import PaperOptions, run_paper
-from pockengine.farm.cli.bench_runtimes import RuntimesOptions, RuntimesSuite, interpreters
+from pockengine.farm.cli.bench_runtimes import interpreters, runtimes_suite
 from pockengine.farm.cli.bench_stores import check_measured, store
-from pockengine.farm.cli.bench_suite import SuiteOptions, run_peers
-from pockengine.farm.cli.suites import run_suite
+from pockengine.farm.cli.bench_suite import run_peers
+from pockengine.farm.cli.suites import Choice, Suite, run_suite
 from pockengine.farm.references.guest import FRAMEWORKS
 from pockengine.farm.results.gate import against, report
 from pockengine.farm.results.results import Record, Results, read_lines
 from pockengine.terminal import PlainConsole
 
 BATCH = 4
+SUITES: Mapping[str, Callable[[Choice], Suite[Any, Any]]] = {
+    LLM: llm_suite,
+    GENERATION: generation_suite,
+    RUNTIMES: runtimes_suite,
+}
+"""Suites of this machine, besides that of peers, which needs the machine's peaks."""
 
 
 def bench_on(
@@ -166,63 +173,31 @@ def _run_suite(
     def keep(records: Sequence[Record]) -> None:
         store(records, json_file, database)
 
-    if suite == LLM:
-        return run_suite(LlmSuite(_llm_options(options, threads)), keep)
-    if suite == GENERATION:
-        chosen = (options["models"], options["lengths"], threads, options["quick"])
-        return run_suite(GenerationSuite(*chosen, storages=options["storages"]), keep)
-    if suite == RUNTIMES:
-        return run_suite(RuntimesSuite(_runtimes_options(options, threads)), keep)
-    return run_peers(_peers_options(options, board, threads, json_file), keep)
+    choice = _choice(options, board, threads, json_file)
+    if suite == PEERS:
+        return run_peers(choice, keep)
+    return run_suite(SUITES[suite](choice), keep)
 
 
-def _peers_options(
+def _choice(
     options: Mapping[str, Any], board: Board, threads: int, json_file: Path | None
-) -> SuiteOptions:
-    """Return what the suite of peers measures; CompileError for tuned plans of another device."""
+) -> Choice:
+    """Return what a suite measures; CompileError for tuned plans of another device."""
+    chosen: dict[str, Any] = {field.name: options.get(field.name) for field in fields(Choice)}
     report, tuned = (
         None if options[name] is None else from_user(options[name]) for name in ("report", "tuned")
     )
     if tuned is not None:
         read_table(tuned, load_device(board.device))
     measured = options["resume"] and json_file
-    return SuiteOptions(
-        models=options["models"],
-        batches=options["batches"],
-        engines=options["engines"],
-        schemes=options["schemes"],
-        threads=threads,
-        quick=options["quick"],
-        report=report,
-        bf16=options["bf16"],
-        tuned=tuned,
-        done=_done(from_user(measured), threads) if measured else frozenset(),
-    )
-
-
-def _runtimes_options(options: Mapping[str, Any], threads: int) -> RuntimesOptions:
-    return RuntimesOptions(
-        models=options["models"],
-        batches=options["batches"],
-        engines=options["engines"],
-        schemes=options["schemes"],
-        threads=threads,
-        quick=options["quick"],
-        pythons=interpreters(options["pythons"]),
-    )
-
-
-def _llm_options(options: Mapping[str, Any], threads: int) -> LlmOptions:
-    return LlmOptions(
-        models=options["models"],
-        lengths=options["lengths"],
-        batches=options["batches"],
-        engines=options["engines"],
-        schemes=options["schemes"],
-        threads=threads,
-        steps=options["steps"],
-        quick=options["quick"],
-    )
+    chosen |= {
+        "threads": threads,
+        "report": report,
+        "tuned": tuned,
+        "done": _done(from_user(measured), threads) if measured else frozenset(),
+        "pythons": interpreters(options["pythons"]),
+    }
+    return Choice(**chosen)
 
 
 def _done(path: Path, threads: int) -> frozenset[tuple[str, int]]:

@@ -2,10 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-
-from rich.console import RenderableType
 
 from pockengine.errors import FarmError
 from pockengine.farm.bench.llm import FORMS, PEERS, LlmMeasurement, LlmResult, measure_llm
@@ -13,10 +9,9 @@ from pockengine.farm.bench.llm_case import KNOWN
 from pockengine.farm.bench.llm_table import llm_records, llm_table
 from pockengine.farm.bench.schemes import check_decoders
 from pockengine.farm.cli.base import from_user
-from pockengine.farm.cli.suites import reasons
+from pockengine.farm.cli.suites import Choice, Suite, reasons
 from pockengine.farm.references.engines import find_lm_engine
 from pockengine.farm.results.commits import current_commit
-from pockengine.farm.results.results import Record
 
 MODEL, LENGTHS, BATCH = "llama-110m", (256, 512), 1
 ROUNDS, QUICK_ROUNDS = 5, 3
@@ -26,71 +21,36 @@ BLOCKS = re.compile(r"sparse-\d+-\d+$")
 """The preset `sparse` in other blocks, measured in addition to `sparse`."""
 
 
-@dataclass(frozen=True)
-class LlmOptions:
-    """The user's selection of the suite; empty: all. `engines` are names of records."""
-
-    models: tuple[str, ...]
-    lengths: tuple[int, ...]
-    batches: tuple[int, ...]
-    engines: tuple[str, ...]
-    schemes: tuple[str, ...]
-    threads: int
-    steps: int
-    quick: bool
+def llm_suite(choice: Choice) -> Suite[LlmMeasurement, LlmResult]:
+    """Return the fine-tuning of decoders as a suite."""
+    return Suite(
+        llm_plan(choice),
+        measure_llm,
+        records=lambda found: llm_records(found, current_commit(), choice.threads),
+        show=lambda found: [llm_table(found, choice.threads), *reasons(found.missing)],
+        width=WIDTH,
+    )
 
 
-@dataclass(frozen=True)
-class LlmSuite:
-    """The fine-tuning of decoders, as a suite."""
-
-    options: LlmOptions
-    width: int = WIDTH
-
-    def plan(self) -> list[LlmMeasurement]:
-        """Return the measurements."""
-        return llm_plan(self.options)
-
-    def title(self, cell: LlmMeasurement) -> str:
-        """Return the model and shape."""
-        return f"{cell.model}, {cell.batch} x {cell.length}"
-
-    def measure(self, cell: LlmMeasurement, folder: Path) -> LlmResult:
-        """Measure one model and shape."""
-        return measure_llm(cell, folder)
-
-    def records(self, found: LlmResult) -> list[Record]:
-        """Return the figures of one model and shape."""
-        return llm_records(found, current_commit(), self.options.threads)
-
-    def show(self, found: LlmResult) -> list[RenderableType]:
-        """Return the table, and why engines have no line."""
-        return [llm_table(found, self.options.threads), *reasons(found.missing)]
-
-    def finish(self, all_found: Sequence[LlmResult]) -> list[RenderableType]:
-        """Return nothing."""
-        return []
-
-
-def llm_plan(options: LlmOptions) -> list[LlmMeasurement]:
+def llm_plan(choice: Choice) -> list[LlmMeasurement]:
     """Return the measurements, in order."""
-    engines = options.engines or tuple(
-        name for name in ENGINES if not (options.quick and find_lm_engine(name).compiled)
+    engines = choice.engines or tuple(
+        name for name in ENGINES if not (choice.quick and find_lm_engine(name).compiled)
     )
     return [
         LlmMeasurement(
             model_path(model),
             batch,
             length,
-            schemes=tuple(dict.fromkeys(options.schemes or PEERS)),
+            schemes=tuple(dict.fromkeys(choice.schemes or PEERS)),
             engines=engines,
-            threads=options.threads,
-            rounds=QUICK_ROUNDS if options.quick else ROUNDS,
-            steps=options.steps,
+            threads=choice.threads,
+            rounds=QUICK_ROUNDS if choice.quick else ROUNDS,
+            steps=choice.steps,
         )
-        for model in options.models or (MODEL,)
-        for batch in options.batches or (BATCH,)
-        for length in options.lengths or LENGTHS
+        for model in choice.models or (MODEL,)
+        for batch in choice.batches or (BATCH,)
+        for length in choice.lengths or LENGTHS
     ]
 
 

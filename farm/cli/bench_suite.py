@@ -1,7 +1,6 @@
 """The run of `--suite=peers`: which models, batches and engines, and where figures go."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import RenderableType
@@ -27,115 +26,84 @@ from pockengine.farm.bench.suite_table import (
     schemes_table,
     summary_table,
 )
-from pockengine.farm.cli.suites import Keep, reasons, run_suite
+from pockengine.farm.cli.suites import Choice, Keep, Suite, reasons, run_suite
 from pockengine.farm.load import watching
 from pockengine.farm.progress import step
 from pockengine.farm.references.engines import find_engine
 from pockengine.farm.results.commits import current_commit
-from pockengine.farm.results.results import Record
 from pockengine.terminal import PlainConsole
 
 ROUNDS, QUICK_ROUNDS = 5, 3
 WIDTH = 170
 
 
-@dataclass(frozen=True)
-class SuiteOptions:
-    """The requested parts of the suite; empty: all of it. Those in `done` are left out."""
+def peers_suite(choice: Choice, peaks: Peaks) -> Suite[Measurement, SuiteResult]:
+    """Return our step and every installed framework's as a suite, on a machine with these peaks."""
 
-    models: tuple[str, ...]
-    batches: tuple[int, ...]
-    engines: tuple[str, ...]
-    schemes: tuple[str, ...]
-    threads: int
-    quick: bool
-    report: Path | None
-    done: frozenset[tuple[str, int]] = frozenset()
-    bf16: bool = False
-    tuned: Path | None = None
+    def show(found: SuiteResult) -> list[RenderableType]:
+        _draw(found, choice.report)
+        return [lines_table(found, peaks), *reasons(found.missing)]
 
-
-@dataclass(frozen=True)
-class PeersSuite:
-    """Our step and every installed framework's, as a suite, on a machine with these peaks."""
-
-    options: SuiteOptions
-    peaks: Peaks
-    width: int = WIDTH
-
-    def plan(self) -> list[Measurement]:
-        """Return the measurements."""
-        return measurements(self.options, self.peaks)
-
-    def title(self, cell: Measurement) -> str:
-        """Return the model and batch."""
-        return f"{cell.model}, batch {cell.batch}"
-
-    def measure(self, cell: Measurement, folder: Path) -> SuiteResult:
-        """Measure one model and batch."""
-        return measure(cell, folder)
-
-    def records(self, found: SuiteResult) -> list[Record]:
-        """Return the figures of one model and batch, and of the machine."""
-        return records_of(found, current_commit(), self.options.threads, self.peaks)
-
-    def show(self, found: SuiteResult) -> list[RenderableType]:
-        """Return the table, and why engines have no line; draw what needs the program."""
-        _draw(found, self.options.report)
-        return [lines_table(found, self.peaks), *reasons(found.missing)]
-
-    def finish(self, all_found: Sequence[SuiteResult]) -> list[RenderableType]:
-        """Return the tables of all models, and where the page is."""
+    def finish(all_found: Sequence[SuiteResult]) -> list[RenderableType]:
         tables: list[RenderableType] = [summary_table(all_found), schemes_table(all_found)]
-        if self.options.report is None:
+        if choice.report is None:
             return tables
         from pockengine.farm.report.page import write_report
 
-        return [*tables, f"report: {write_report(all_found, self.peaks, self.options.report)}"]
+        return [*tables, f"report: {write_report(all_found, peaks, choice.report)}"]
+
+    return Suite(
+        measurements(choice, peaks),
+        measure,
+        records=lambda found: records_of(found, current_commit(), choice.threads, peaks),
+        show=show,
+        width=WIDTH,
+        finish=finish,
+    )
 
 
-def run_peers(options: SuiteOptions, keep: Keep) -> int:
+def run_peers(choice: Choice, keep: Keep) -> int:
     """Measure this machine's peaks, then the suite; return the exit status."""
-    for engine in options.engines:
+    for engine in choice.engines:
         find_engine(engine)
     with step("this machine's peaks"), watching() as load:
-        peaks = measure_peaks(options.threads)
+        peaks = measure_peaks(choice.threads)
     line = "; ".join(filter(None, [describe_peaks(peaks), load.mark]))
     PlainConsole(WIDTH).print(line, soft_wrap=True)
-    return run_suite(PeersSuite(options, peaks), keep)
+    return run_suite(peers_suite(choice, peaks), keep)
 
 
-def measurements(options: SuiteOptions, peaks: Peaks) -> list[Measurement]:
+def measurements(choice: Choice, peaks: Peaks) -> list[Measurement]:
     """Return the measurements, in order."""
     return [
         Measurement(
             model,
             batch,
-            _engines(options, model),
-            schemes={name_of(name): scheme_for(name, model) for name in _schemes(options, model)},
-            threads=options.threads,
-            rounds=QUICK_ROUNDS if options.quick else ROUNDS,
+            _engines(choice, model),
+            schemes={name_of(name): scheme_for(name, model) for name in _schemes(choice, model)},
+            threads=choice.threads,
+            rounds=QUICK_ROUNDS if choice.quick else ROUNDS,
             peaks=peaks,
-            bf16=options.bf16,
-            tuned=options.tuned,
+            bf16=choice.bf16,
+            tuned=choice.tuned,
         )
-        for model in options.models or (*PICTURES, *TEXTS)
-        for batch in options.batches or batches_for(model)
-        if (model, batch) not in options.done
+        for model in choice.models or (*PICTURES, *TEXTS)
+        for batch in choice.batches or batches_for(model)
+        if (model, batch) not in choice.done
     ]
 
 
-def _schemes(options: SuiteOptions, model: str) -> tuple[str, ...]:
+def _schemes(choice: Choice, model: str) -> tuple[str, ...]:
     """Return the chosen schemes; full is always one, for the peers."""
-    return tuple(dict.fromkeys((FULL, *(options.schemes or SCHEMES.get(model, ())))))
+    return tuple(dict.fromkeys((FULL, *(choice.schemes or SCHEMES.get(model, ())))))
 
 
-def _engines(options: SuiteOptions, model: str) -> tuple[str, ...]:
+def _engines(choice: Choice, model: str) -> tuple[str, ...]:
     """Return the chosen engines; PyTorch is always one, for its numbers."""
     known = engines_for(model)
-    if options.quick:  # torch.compile takes a minute a model the first time, and is rarely ahead
+    if choice.quick:  # torch.compile takes a minute a model the first time, and is rarely ahead
         known = tuple(name for name in known if not find_engine(name).compiled)
-    chosen = options.engines or known
+    chosen = choice.engines or known
     return tuple(dict.fromkeys((REFERENCE, *chosen)))
 
 

@@ -1,9 +1,10 @@
-"""One protocol of the bench's suites: a plan of cells, each measured, recorded and shown."""
+"""The suites of the bench on this machine: cells, each measured, recorded and shown."""
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from rich.console import RenderableType
 
@@ -11,42 +12,59 @@ from pockengine.errors import PockEngineError
 from pockengine.farm.results.results import Record
 from pockengine.terminal import PlainConsole
 
-CellT = TypeVar("CellT")
+
+class Cell(Protocol):
+    """A measurement of a suite."""
+
+    @property
+    def title(self) -> str:
+        """Its name in failures."""
+        ...
+
+
+CellT = TypeVar("CellT", bound=Cell)
 FoundT = TypeVar("FoundT")
 Keep = Callable[[Sequence[Record]], None]
 
 
-class Suite(Protocol[CellT, FoundT]):
-    """A suite's measurements, cell by cell, and how its figures are shown."""
+@dataclass(frozen=True)
+class Choice:
+    """The user's selection of a suite; empty: all of it. A suite reads the fields that it has.
 
-    @property
-    def width(self) -> int:
-        """Of its tables, if the output is not a terminal."""
-        ...
+    `engines` are names of records: `pockengine-onnx`, `tf-graph`. Models with a batch in `done` are
+    left out; `pythons` is what `interpreters` returns.
+    """
 
-    def plan(self) -> Sequence[CellT]:
-        """Return the cells, in order; FarmError for names that do not exist."""
-        ...
+    models: tuple[str, ...] = ()
+    batches: tuple[int, ...] = ()
+    lengths: tuple[int, ...] = ()
+    engines: tuple[str, ...] = ()
+    schemes: tuple[str, ...] = ()
+    storages: tuple[str, ...] = ()
+    threads: int = 1
+    steps: int = 10
+    quick: bool = False
+    bf16: bool = False
+    report: Path | None = None
+    tuned: Path | None = None
+    done: frozenset[tuple[str, int]] = frozenset()
+    pythons: Mapping[str, str] = field(default_factory=dict)
 
-    def title(self, cell: CellT) -> str:
-        """Return a cell's name in failures."""
-        ...
 
-    def measure(self, cell: CellT, folder: Path) -> FoundT:
-        """Measure a cell with a folder for its files."""
-        ...
+@dataclass(frozen=True)
+class Suite(Generic[CellT, FoundT]):
+    """A suite's cells in order, how each is measured, and how its figures are kept and shown.
 
-    def records(self, found: FoundT) -> Sequence[Record]:
-        """Return all figures of a cell."""
-        ...
+    `measure` has a folder for files, which are there until `show` has returned tables and lines.
+    `finish` returns the text below all tables. `width` is theirs if the output is not a terminal.
+    """
 
-    def show(self, found: FoundT) -> Sequence[RenderableType]:
-        """Return a cell's tables and lines, while its files are there."""
-        ...
-
-    def finish(self, all_found: Sequence[FoundT]) -> Sequence[RenderableType]:
-        """Return the text below all tables."""
-        ...
+    cells: Sequence[CellT]
+    measure: Callable[[CellT, Path], FoundT]
+    records: Callable[[FoundT], Sequence[Record]]
+    show: Callable[[FoundT], Sequence[RenderableType]]
+    width: int
+    finish: Callable[[Sequence[FoundT]], Sequence[RenderableType]] = lambda all_found: ()
 
 
 def run_suite(suite: Suite[CellT, FoundT], keep: Keep) -> int:
@@ -57,10 +75,9 @@ def run_suite(suite: Suite[CellT, FoundT], keep: Keep) -> int:
     console = PlainConsole(suite.width)
     failures: dict[str, str] = {}
     results: list[FoundT] = []
-    cells = suite.plan()
-    if not cells:
+    if not suite.cells:
         console.print("nothing is left to measure: every chosen model and batch has its records")
-    for cell in cells:
+    for cell in suite.cells:
         try:
             with tempfile.TemporaryDirectory(prefix="pockengine-suite-") as folder:
                 found = suite.measure(cell, Path(folder))
@@ -68,7 +85,7 @@ def run_suite(suite: Suite[CellT, FoundT], keep: Keep) -> int:
                 for part in suite.show(found):
                     console.print(part, soft_wrap=isinstance(part, str))
         except PockEngineError as error:
-            failures[suite.title(cell)] = str(error)
+            failures[cell.title] = str(error)
             continue
         results.append(found)
     for part in suite.finish(results) if results else ():

@@ -16,7 +16,8 @@ from pockengine.farm.bench import generation
 from pockengine.farm.bench.generation import GenerationMeasurement, measure_generation
 from pockengine.farm.bench.generation_table import generation_records, generation_table
 from pockengine.farm.cli.bench import main
-from pockengine.farm.cli.bench_generation import GenerationSuite
+from pockengine.farm.cli.bench_generation import generation_plan
+from pockengine.farm.cli.suites import Choice
 from pockengine.farm.references.engines import (
     LLAMA_CPP,
     LM_OWN,
@@ -126,14 +127,14 @@ def test_models_that_exceed_memory_are_not_started(
 
 
 def test_plan_has_two_prompts_unless_one_is_chosen() -> None:
-    cells = GenerationSuite((), (), threads=2, quick=False).plan()
+    cells = generation_plan(Choice(threads=2))
     assert [(x.model, x.prompt, x.answer) for x in cells] == [
         ("llama-110m", 128, 64),
         ("llama-110m", 512, 64),
     ]
-    (cell,) = GenerationSuite(("llama-110m",), (32,), threads=1, quick=True).plan()
+    (cell,) = generation_plan(Choice(("llama-110m",), lengths=(32,), quick=True))
     assert (cell.prompt, cell.rounds, cell.storage) == (32, 3, "f32")
-    stored = GenerationSuite((), (32,), threads=1, quick=True, storages=("f32", "int8")).plan()
+    stored = generation_plan(Choice(lengths=(32,), storages=("f32", "int8")))
     assert [cell.storage for cell in stored] == ["f32", "int8"]
 
 

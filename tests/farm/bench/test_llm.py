@@ -21,7 +21,8 @@ from pockengine.farm.bench.llm import LlmMeasurement, LlmResult, in_memory, meas
 from pockengine.farm.bench.llm_case import RATE, drawn_folder, drawn_tokens, make_lm_case
 from pockengine.farm.bench.llm_table import llm_records, llm_table
 from pockengine.farm.cli.bench import main
-from pockengine.farm.cli.bench_llm import LlmOptions, llm_plan
+from pockengine.farm.cli.bench_llm import llm_plan
+from pockengine.farm.cli.suites import Choice
 from pockengine.farm.references.engines import LM_TORCH, find_lm_engine
 from pockengine.farm.references.worker import why_missing
 from pockengine.models import decoders
@@ -178,7 +179,7 @@ def test_known_decoders_have_random_weights(
 
 
 def test_plan_has_two_lengths_and_three_schemes() -> None:
-    everything = LlmOptions((), (), (), (), (), 2, 10, quick=False)
+    everything = Choice(threads=2)
     first, second = llm_plan(everything)
     assert (first.model, first.batch, first.length, second.length) == ("llama-110m", 1, 256, 512)
     assert first.schemes == SCHEMES

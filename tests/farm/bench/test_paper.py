@@ -5,12 +5,11 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
-from rich.console import RenderableType
 
 from pockengine.errors import FarmError
 from pockengine.farm.bench.case import make_case
@@ -40,7 +39,7 @@ from pockengine.farm.bench.paper.table import model_note, rows_table, sentence
 from pockengine.farm.boards.board import Board, board_for, load_boards
 from pockengine.farm.cli import bench_paper
 from pockengine.farm.cli.bench_paper import PaperOptions, run_paper
-from pockengine.farm.cli.suites import reasons, run_suite
+from pockengine.farm.cli.suites import Suite, reasons, run_suite
 from pockengine.farm.results.results import Record, read_lines, write_lines
 from pockengine.models.tiny_training import convert, published
 from pockengine.terminal import duration
@@ -355,37 +354,35 @@ def test_both_lanes_may_run_one_framework(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(folders) == 2
 
 
-class ToySuite:
-    """Cells are numbers; the second one fails."""
+@dataclass(frozen=True)
+class ToyCell:
+    number: int
 
-    width = 80
+    @property
+    def title(self) -> str:
+        return f"cell {self.number}"
 
-    def plan(self) -> list[int]:
-        return [1, 2, 3]
 
-    def title(self, cell: int) -> str:
-        return f"cell {cell}"
-
-    def measure(self, cell: int, folder: Path) -> int:
-        if cell == 2:
-            raise FarmError("it is 2")
-        (folder / "file").write_text("")
-        return 10 * cell
-
-    def records(self, found: int) -> list[Record]:
-        return []
-
-    def show(self, found: int) -> list[RenderableType]:
-        return [f"found {found}", *reasons({"engine": "not here"})]
-
-    def finish(self, all_found: Sequence[int]) -> list[RenderableType]:
-        return [f"all {list(all_found)}"]
+def measure_toy(cell: ToyCell, folder: Path) -> int:
+    if cell.number == 2:
+        raise FarmError("it is 2")
+    (folder / "file").write_text("")
+    return 10 * cell.number
 
 
 def test_suite_continues_after_a_failing_cell(capsys: pytest.CaptureFixture[str]) -> None:
     saved: list[Sequence[Record]] = []
 
-    status = run_suite(ToySuite(), saved.append)
+    toy = Suite(
+        [ToyCell(1), ToyCell(2), ToyCell(3)],
+        measure_toy,
+        records=lambda found: [],
+        show=lambda found: [f"found {found}", *reasons({"engine": "not here"})],
+        width=80,
+        finish=lambda all_found: [f"all {list(all_found)}"],
+    )
+
+    status = run_suite(toy, saved.append)
 
     assert status == 1
     assert len(saved) == 2

@@ -12,7 +12,8 @@ from pockengine.farm.bench.runtimes import RuntimesMeasurement, measure_runtimes
 from pockengine.farm.bench.runtimes_table import runtimes_table
 from pockengine.farm.bench.suite import SuiteResult
 from pockengine.farm.bench.suite_table import records_of
-from pockengine.farm.cli.bench_runtimes import RuntimesOptions, interpreters, plan
+from pockengine.farm.cli.bench_runtimes import interpreters, plan
+from pockengine.farm.cli.suites import Choice
 from pockengine.farm.references.worker import why_runtime_missing
 
 MODEL = "mobilenet_v2-0.1-64"
@@ -83,7 +84,7 @@ def test_wrong_results_have_no_speed(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_plan_has_two_nets_and_two_schemes() -> None:
-    everything = plan(RuntimesOptions((), (), (), (), 2, quick=False))
+    everything = plan(Choice(threads=2))
     assert [(x.model, x.batch) for x in everything] == [
         ("mobilenet_v2-0.35-96", 4),
         ("vit_tiny-64", 4),
@@ -96,13 +97,11 @@ def test_plan_has_two_nets_and_two_schemes() -> None:
 
 def test_engines_and_interpreters_can_be_selected() -> None:
     pythons = interpreters(["pockengine-tvm=tvm/bin/python", "ort-training=ort/bin/python"])
-    options = RuntimesOptions(
-        (), (), ("pockengine-tvm", "jax-jit"), ("full",), 1, quick=True, pythons=pythons
-    )
-    first = plan(options)[0]
+    engines = ("pockengine-tvm", "jax-jit")
+    first = plan(Choice(engines=engines, schemes=("full",), pythons=pythons))[0]
     assert (first.backends, first.engines) == (("tvm",), ("jax-jit",))
     assert first.pythons == {"tvm": "tvm/bin/python", "ort-training": "ort/bin/python"}
     with pytest.raises(FarmError, match="ENGINE=INTERPRETER, not 'tvm'"):
         interpreters(["tvm"])
     with pytest.raises(FarmError, match="unknown reference engine 'nonsense'"):
-        plan(RuntimesOptions((), (), ("nonsense",), (), 1, quick=True))
+        plan(Choice(engines=("nonsense",)))

@@ -17,8 +17,8 @@ from pockengine.farm.bench.suite_table import (
     schemes_table,
     summary_table,
 )
-from pockengine.farm.cli.bench_suite import PeersSuite, SuiteOptions, measurements
-from pockengine.farm.cli.suites import run_suite
+from pockengine.farm.cli.bench_suite import measurements, peers_suite
+from pockengine.farm.cli.suites import Choice, run_suite
 
 PEAKS = Peaks(1, 100.0, {1 << 20: 100.0, 1 << 24: 50.0, 1 << 28: 20.0})
 MODEL = "mobilenet_v2-0.1-96"
@@ -105,8 +105,7 @@ def test_page_has_all_tables_and_escapes_text(result: SuiteResult, tmp_path: Pat
 
 def test_plan_is_every_remaining_model_and_batch() -> None:
     done = frozenset({("mcunet-128", 1), ("llama-15m-256", 4)})
-    options = SuiteOptions((), (), (), (), 2, quick=True, report=None, done=done)
-    planned = measurements(options, PEAKS)
+    planned = measurements(Choice(threads=2, quick=True, done=done), PEAKS)
     result = [(measurement.model, measurement.batch) for measurement in planned]
     assert len(result) == 12
     assert not done & set(result)
@@ -117,6 +116,6 @@ def test_plan_is_every_remaining_model_and_batch() -> None:
 
 def test_a_suite_of_which_nothing_is_left_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
     done = frozenset({("mcunet-128", 1)})
-    options = SuiteOptions(("mcunet-128",), (1,), (), (), 2, quick=True, report=None, done=done)
-    assert run_suite(PeersSuite(options, PEAKS), MagicMock()) == 0
+    choice = Choice(("mcunet-128",), (1,), threads=2, quick=True, done=done)
+    assert run_suite(peers_suite(choice, PEAKS), MagicMock()) == 0
     assert "nothing is left to measure" in capsys.readouterr().out
