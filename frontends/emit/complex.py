@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from pockengine.compiler.ir import F32, Builder, Shape
 from pockengine.frontends import emit
 from pockengine.frontends.layout import Tensor
@@ -41,6 +43,18 @@ def each(function: Callable[..., Tensor], *operands: Complex) -> Complex:
         function(*(x.real for x in operands)),
         function(*(x.imag for x in operands)),
     )
+
+
+def joined(g: Builder, real: Tensor, imag: Tensor) -> Complex:
+    """Join two real tensors."""
+    shape = tuple(int(n) for n in np.broadcast_shapes(real.shape, imag.shape))
+    return Complex(*(emit.broadcast(g, part, shape) for part in (real, imag)))
+
+
+def choose(g: Builder, condition: Tensor, a: Operand, b: Operand) -> Complex:
+    """a where the condition holds, else b."""
+    pairs = as_complex(g, a), as_complex(g, b)
+    return each(lambda x, y: emit.choose(g, condition, x, y), *pairs)
 
 
 def linear_combination(g: Builder, a: Operand, b: Operand, factor: float) -> Complex:
@@ -119,6 +133,13 @@ def angle(g: Builder, x: Complex) -> Tensor:
     return emit.elementwise(g, "atan2", x.imag, x.real)
 
 
+def equal(g: Builder, a: Operand, b: Operand) -> Tensor:
+    """Whether both parts are equal."""
+    pairs = as_complex(g, a), as_complex(g, b)
+    both = each(lambda x, y: emit.elementwise(g, "eq", x, y), *pairs)
+    return emit.elementwise(g, "logical_and", both.real, both.imag)
+
+
 UNARY: dict[str, Callable[[Builder, Complex], Complex | Tensor]] = {
     "abs": absolute,
     "angle": angle,
@@ -130,3 +151,12 @@ UNARY: dict[str, Callable[[Builder, Complex], Complex | Tensor]] = {
     "square": lambda g, x: multiply(g, x, x),
 }
 """Functions of one complex tensor; the frontends have the names of their operators."""
+
+BINARY: dict[str, Callable[[Builder, Operand, Operand], Complex | Tensor]] = {
+    "add": lambda g, a, b: linear_combination(g, a, b, 1.0),
+    "sub": lambda g, a, b: linear_combination(g, a, b, -1.0),
+    "mul": multiply,
+    "div": divide,
+    "eq": equal,
+}
+"""Functions of two operands, of which one is complex."""

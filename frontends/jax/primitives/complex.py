@@ -87,21 +87,18 @@ def _rule(*names: str) -> Callable[[ComplexRule], ComplexRule]:
     return register
 
 
-def _unary(name: str) -> ComplexRule:
-    def rule(ctx: JaxContext, x: Complex, **_: Any) -> Operand:
-        return emit_complex.UNARY[name](ctx.g, x)
-
-    return rule
+def _define(name: str, emitted: Callable[..., Operand]) -> None:
+    @_rule(name)
+    def rule(ctx: JaxContext, *operands: Operand, **_: Any) -> Operand:
+        return emitted(ctx.g, *operands)
 
 
 for _name in ("abs", "conj", "exp", "imag", "real", "square"):
-    COMPLEX_RULES[_name] = _unary(_name)
-
-
-@_rule("complex")
-def complex_(ctx: JaxContext, real: Tensor, imag: Tensor, **_: Any) -> Complex:
-    """Join two real tensors."""
-    return Complex(*(emit.broadcast(ctx.g, part, ctx.shape) for part in (real, imag)))
+    _define(_name, emit_complex.UNARY[_name])
+for _name in emit_complex.BINARY:
+    _define(_name, emit_complex.BINARY[_name])
+_define("add_any", emit_complex.BINARY["add"])
+_define("complex", emit_complex.joined)
 
 
 @_rule("convert_element_type")
@@ -110,30 +107,6 @@ def convert(ctx: JaxContext, x: Operand, *, new_dtype: Any, **_: Any) -> Operand
     if np.issubdtype(new_dtype, np.complexfloating):
         return as_complex(ctx.g, x)
     return emit.cast(ctx.g, x.real, ctx.dtype) if isinstance(x, Complex) else x
-
-
-@_rule("add", "add_any")
-def add(ctx: JaxContext, a: Operand, b: Operand, **_: Any) -> Complex:
-    """a + b."""
-    return _whole(ctx, emit_complex.linear_combination(ctx.g, a, b, 1.0))
-
-
-@_rule("sub")
-def sub(ctx: JaxContext, a: Operand, b: Operand, **_: Any) -> Complex:
-    """a - b."""
-    return _whole(ctx, emit_complex.linear_combination(ctx.g, a, b, -1.0))
-
-
-@_rule("mul")
-def mul(ctx: JaxContext, a: Operand, b: Operand, **_: Any) -> Complex:
-    """Multiply."""
-    return _whole(ctx, emit_complex.multiply(ctx.g, a, b))
-
-
-@_rule("div")
-def div(ctx: JaxContext, a: Operand, b: Operand, **_: Any) -> Complex:
-    """Divide."""
-    return _whole(ctx, emit_complex.divide(ctx.g, a, b))
 
 
 @_rule("integer_pow")
@@ -145,19 +118,6 @@ def integer_pow(ctx: JaxContext, x: Complex, *, y: int, **_: Any) -> Complex:
     for _step in range(y - 1):
         power = emit_complex.multiply(ctx.g, power, x)
     return power
-
-
-def _whole(ctx: JaxContext, x: Complex) -> Complex:
-    """Broadcast both parts to the result's shape."""
-    return emit_complex.each(lambda part: emit.broadcast(ctx.g, part, ctx.shape), x)
-
-
-@_rule("eq")
-def eq(ctx: JaxContext, a: Operand, b: Operand, **_: Any) -> Tensor:
-    """Whether both parts are equal."""
-    pairs = as_complex(ctx.g, a), as_complex(ctx.g, b)
-    both = emit_complex.each(lambda x, y: emit.elementwise(ctx.g, "eq", x, y), *pairs)
-    return emit.elementwise(ctx.g, "logical_and", both.real, both.imag)
 
 
 @_rule("select_n")

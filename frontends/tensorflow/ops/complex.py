@@ -97,23 +97,25 @@ def _rule(*names: str, static: Sequence[int] = ()) -> Callable[[Rule], Rule]:
     return register
 
 
-def _unary(name: str) -> Rule:
-    def rule(ctx: TfContext, x: Complex) -> Operand:
-        return emit_complex.UNARY[name](ctx.g, x)
-
-    return rule
-
-
-for _name in ("angle", "conj", "exp", "imag", "real", "square"):
-    _rule(_name.capitalize())(_unary(_name))
-_rule("ComplexAbs")(_unary("abs"))
+UNARY = {name.capitalize(): name for name in ("angle", "conj", "exp", "imag", "real", "square")} | {
+    "ComplexAbs": "abs",
+}
+BINARY = {"Add": "add", "AddV2": "add", "Sub": "sub", "Mul": "mul", "RealDiv": "div", "Div": "div"}
+"""Operators by their shared meaning."""
 
 
-@_rule("Complex")
-def complex_(ctx: TfContext, real: Tensor, imag: Tensor) -> Complex:
-    """Join two real tensors."""
-    shape = tuple(int(n) for n in np.broadcast_shapes(real.shape, imag.shape))
-    return Complex(*(emit.broadcast(ctx.g, part, shape) for part in (real, imag)))
+def _define(name: str, emitted: Callable[..., Operand]) -> None:
+    @_rule(name)
+    def rule(ctx: TfContext, *operands: Any) -> Operand:
+        return emitted(ctx.g, *operands)
+
+
+for _name, _meaning in UNARY.items():
+    _define(_name, emit_complex.UNARY[_meaning])
+for _name, _meaning in BINARY.items():
+    _define(_name, emit_complex.BINARY[_meaning])
+_define("Complex", emit_complex.joined)
+_define("SelectV2", emit_complex.choose)
 
 
 @_rule("Cast")
@@ -124,37 +126,6 @@ def cast(ctx: TfContext, x: Operand, *, DstT: np.dtype) -> Operand:
     if not isinstance(x, Complex) or np.dtype(DstT) != F32.numpy:
         raise Unsupported(f"complex numbers as {np.dtype(DstT).name}; take their real parts")
     return x.real
-
-
-@_rule("Add", "AddV2")
-def add(ctx: TfContext, a: Operand, b: Operand) -> Complex:
-    """a + b."""
-    return emit_complex.linear_combination(ctx.g, a, b, 1.0)
-
-
-@_rule("Sub")
-def sub(ctx: TfContext, a: Operand, b: Operand) -> Complex:
-    """a - b."""
-    return emit_complex.linear_combination(ctx.g, a, b, -1.0)
-
-
-@_rule("Mul")
-def mul(ctx: TfContext, a: Operand, b: Operand) -> Complex:
-    """Multiply."""
-    return emit_complex.multiply(ctx.g, a, b)
-
-
-@_rule("RealDiv", "Div")
-def div(ctx: TfContext, a: Operand, b: Operand) -> Complex:
-    """Divide."""
-    return emit_complex.divide(ctx.g, a, b)
-
-
-@_rule("SelectV2")
-def select(ctx: TfContext, condition: Tensor, a: Operand, b: Operand) -> Complex:
-    """a where the condition holds, else b."""
-    pairs = as_complex(ctx.g, a), as_complex(ctx.g, b)
-    return emit_complex.each(lambda x, y: emit.choose(ctx.g, condition, x, y), *pairs)
 
 
 @_rule("MatMul", "BatchMatMulV2", "BatchMatMulV3")

@@ -119,6 +119,14 @@ def _unary(name: str) -> Rule:
     return rule
 
 
+def _define_binary(name: str) -> None:
+    @_complex(f"{name}.Tensor", f"{name}.Scalar")
+    def rule(ctx: AtenContext, x: Operand, other: Operand) -> Operand:
+        return emit_complex.BINARY[name](ctx.g, x, other)
+
+
+_define_binary("mul")
+_define_binary("div")
 for _name in ("abs", "angle", "conj", "exp", "imag", "real", "reciprocal"):
     RULES[f"{_name}.default"] = _unary(_name)
 for _name in ("_conj", "_conj_physical", "conj_physical"):
@@ -142,7 +150,7 @@ def view_as_complex(ctx: AtenContext, x: Tensor) -> Complex:
 @_complex("complex.default")
 def complex_(ctx: AtenContext, real: Tensor, imag: Tensor) -> Complex:
     """Join two real tensors."""
-    return Complex(*(emit.broadcast(ctx.g, part, ctx.shape) for part in (real, imag)))
+    return emit_complex.joined(ctx.g, real, imag)
 
 
 @_complex("polar.default")
@@ -166,30 +174,13 @@ def same(ctx: AtenContext, x: Complex) -> Complex:
 @_complex("add.Tensor", "add.Scalar")
 def add(ctx: AtenContext, x: Operand, other: Operand, alpha: float = 1) -> Complex:
     """x + alpha other."""
-    return _whole(ctx, emit_complex.linear_combination(ctx.g, x, other, alpha))
+    return emit_complex.linear_combination(ctx.g, x, other, alpha)
 
 
 @_complex("sub.Tensor", "sub.Scalar")
 def sub(ctx: AtenContext, x: Operand, other: Operand, alpha: float = 1) -> Complex:
     """x - alpha other."""
-    return _whole(ctx, emit_complex.linear_combination(ctx.g, x, other, -alpha))
-
-
-def _whole(ctx: AtenContext, x: Complex) -> Complex:
-    """Broadcast both parts to the result's shape."""
-    return emit_complex.each(lambda part: emit.broadcast(ctx.g, part, ctx.shape), x)
-
-
-@_complex("mul.Tensor", "mul.Scalar")
-def mul(ctx: AtenContext, x: Operand, other: Operand) -> Complex:
-    """Multiply."""
-    return emit_complex.multiply(ctx.g, x, other)
-
-
-@_complex("div.Tensor", "div.Scalar")
-def div(ctx: AtenContext, x: Operand, other: Operand) -> Complex:
-    """Divide."""
-    return emit_complex.divide(ctx.g, x, other)
+    return emit_complex.linear_combination(ctx.g, x, other, -alpha)
 
 
 @_complex("pow.Tensor_Scalar")
@@ -267,8 +258,7 @@ def inv_ex(ctx: AtenContext, A: Complex, check_errors: bool) -> list[Complex | M
 @_complex("where.self")
 def where(ctx: AtenContext, condition: Tensor, x: Operand, other: Operand) -> Complex:
     """x where the condition holds, else other."""
-    pairs = as_complex(ctx.g, x), as_complex(ctx.g, other)
-    return emit_complex.each(lambda a, b: emit.choose(ctx.g, condition, a, b), *pairs)
+    return emit_complex.choose(ctx.g, condition, x, other)
 
 
 def _factor(sizes: Sequence[int], normalization: int) -> float:
