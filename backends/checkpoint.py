@@ -118,8 +118,8 @@ def checksum_of(frozen: Arrays) -> str:
     return f"{crc:08x}"
 
 
-def _digits(data: bytes, before: int = 0) -> str:
-    return f"{zlib.crc32(data, before):08x}"
+def _digits(data: bytes) -> str:
+    return f"{zlib.crc32(data):08x}"
 
 
 def _check_types(artifact: Artifact, tensors: Arrays, path: Path) -> None:

@@ -31,7 +31,6 @@ def compile_variants(
     training: Training | None = None,
     *,
     target: Target | None = None,
-    check: bool = False,
 ) -> Program:
     """Compile `build(size)` for every bucket into one program.
 
@@ -40,7 +39,7 @@ def compile_variants(
     in NumPy on random data with the least and the most padding to the largest bucket, without
     random numbers and rounding.
     """
-    compiled = partial(compile_program, training=training, target=target, check=check)
+    compiled = partial(compile_program, training=training, target=target)
     largest = compiled(build(sizes.high))
     outputs = tuple(set(largest.entries["train"].graph.outputs) - {LOSS})
     training = replace(training or Training(), outputs=outputs)

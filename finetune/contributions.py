@@ -161,11 +161,6 @@ def judge_of(header: Header) -> Judge:
     return judge_named(str(header.get("judge", ACCURACY)))
 
 
-def load_contributions(path: Path) -> Contributions:
-    """Read a table and compute the gain of each item."""
-    return contributions_of(read_table(path)[1])
-
-
 def contributions_of(trials: Mapping[Key, TrialOutcome], measure: str = ACCURACY) -> Contributions:
     """Compare each item with the baseline at the same seed, by lower loss or better score.
 

@@ -122,13 +122,6 @@ class CostModel:
         return compile_program(self.graph, self.training(scheme), target=self._target)
 
 
-def cost_of(
-    graph: Graph, scheme: Scheme, device: Device, optimizer: Optimizer | None = None
-) -> Cost:
-    """Return the cost of one scheme; for several use a `CostModel`."""
-    return CostModel(graph, device, optimizer).cost(scheme)
-
-
 def _with_some_channels(scheme: Scheme) -> Scheme:
     """Replace data-driven channels by random ones, of equal cost: the compiler has no data."""
     rules = tuple(

@@ -37,22 +37,6 @@ DATA_CRITERIA = ("activation", "fisher")
 _ENTRY = "scores"
 
 
-def choose_channels(
-    graph: Graph, scheme: Scheme, by: str, examples: Examples, target: str = TARGET
-) -> Scheme:
-    """Return the scheme with every share of channels replaced by the highest-ranked channels.
-
-    `graph` is a forward graph of a fixed batch with the output `loss`; all whole batches of the
-    examples count. FinetuneError for an unknown criterion or fewer examples than a batch.
-    """
-    shares = {
-        name: choice for name, choice in scheme.choices(graph).items() if choice.kind == "share"
-    }
-    scores = channel_scores(graph, tuple(shares), by, examples=examples, target=target)
-    scored = {name: (choice, scores[name]) for name, choice in shares.items()}
-    return replace(list_channels(scheme, scored), name=f"{scheme.name} by {by}")
-
-
 def list_channels(scheme: Scheme, scored: Mapping[str, tuple[ParamChoice, np.ndarray]]) -> Scheme:
     """Return the scheme with these weights' shares as lists of the highest-scoring channels."""
     rules = list(scheme.rules)

@@ -142,7 +142,6 @@ def items_of(
     shares: Sequence[float] = SHARES,
     *,
     by: str = "magnitude",
-    unit: str = "blocks",
     bias_sets: int = MOST_BIAS_SETS,
     upper: float = 1.0,
     upper_biases: float | None = None,
@@ -160,11 +159,11 @@ def items_of(
         )
     layers = layers_of(graph)
     layers = layers[len(layers) - max(1, round(upper * len(layers))) :] if layers else ()
-    groups = bias_groups(graph, unit)
+    groups = bias_groups(graph)
     most = max(1, round(upper_biases * len(groups))) if groups else 0
     steps = min(bias_sets, most)
     counts = dict.fromkeys(-(-most * (index + 1) // steps) for index in range(steps))
-    biases = [Item("biases", f"last {count} {unit}", 1.0, WHOLE) for count in counts]
+    biases = [Item("biases", f"last {count} blocks", 1.0, WHOLE) for count in counts]
     return [*biases, *(item for layer in layers for item in _options(layer, shares, by))]
 
 

@@ -73,13 +73,11 @@ def bench_program(kernels: Sequence[tuple[Kernel, Node]], main: str) -> str:
     )
 
 
-def run_bench_program(
-    source: str, threads: int, flags: Sequence[str] = ()
-) -> list[tuple[float, float]]:
+def run_bench_program(source: str, threads: int) -> list[tuple[float, float]]:
     """Compile a program on bench.h for this machine; return its seconds, median and best."""
     with tempfile.TemporaryDirectory(prefix="pockengine-bench-") as folder:
         program = Path(folder) / "bench"
-        build_bench(source, load_device("host"), program, flags)
+        build_bench(source, load_device("host"), program)
         return read_times(run_bench([str(program), str(threads)]))
 
 

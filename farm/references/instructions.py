@@ -110,13 +110,12 @@ def count(
 def count_twice(
     command: Sequence[str],
     marks: int | None = None,
-    timeout: float = 600.0,
     arch: str = GUEST,
     cpu: str | None = None,
 ) -> InstructionCount:
     """Count a single-threaded static program two times; FarmError if the counts differ."""
-    first = count(command, marks, timeout=timeout, arch=arch, cpu=cpu)
-    second = count(command, marks, timeout=timeout, arch=arch, cpu=cpu)
+    first = count(command, marks, arch=arch, cpu=cpu)
+    second = count(command, marks, arch=arch, cpu=cpu)
     check_repeated(command[0], first.regions, second.regions)
     return first
 

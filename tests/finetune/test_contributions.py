@@ -14,7 +14,6 @@ from pockengine.finetune.contributions import (
     Item,
     contributions_of,
     judge_of,
-    load_contributions,
     open_table,
     read_table,
 )
@@ -53,7 +52,7 @@ def test_added_trials_are_read_back(tmp_path: Path) -> None:
 
 def test_gains_are_over_the_baseline_of_the_same_seed(tmp_path: Path) -> None:
     write(tmp_path / "table.jsonl")
-    found = load_contributions(tmp_path / "table.jsonl")
+    found = contributions_of(read_table(tmp_path / "table.jsonl")[1])
 
     assert found.baseline == pytest.approx(0.55)
     gain = found.gains[WEIGHT]

@@ -13,7 +13,7 @@ from pockengine.compiler.sparse.lora import lora
 from pockengine.devices import find_device, known_devices, load_device
 from pockengine.errors import FinetuneError
 from pockengine.finetune.contributions import Item
-from pockengine.finetune.cost import CostModel, cost_of
+from pockengine.finetune.cost import CostModel
 from pockengine.finetune.cost_kernels import KernelCosts
 from pockengine.finetune.space import items_of, scheme_of
 from pockengine.tests.backends.toy import DEVICE
@@ -28,7 +28,7 @@ def test_memory_matches_the_compiled_program(name: str) -> None:
     optimizer = Sgd(momentum=0.9)
     program = compile_program(GRAPH, Training(name, optimizer), target=CBackend(RPI4).target())
     states = [p.data.nbytes for p in program.params.values() if p.name.startswith("optimizer.")]
-    cost = cost_of(GRAPH, preset(name, GRAPH), RPI4, optimizer)
+    cost = CostModel(GRAPH, RPI4, optimizer).cost(preset(name, GRAPH))
 
     assert cost.arena_bytes == program.entries["train"].plan.size
     assert cost.state_bytes == sum(states) > 0
@@ -112,12 +112,12 @@ def test_graph_without_inference_is_refused() -> None:
 def test_cost_needs_no_generated_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CBackend, "kernel", lambda *_: pytest.fail("a kernel was written"))
 
-    assert cost_of(GRAPH, preset("full", GRAPH), RPI4).cycles > 0
+    assert CostModel(GRAPH, RPI4).cost(preset("full", GRAPH)).cycles > 0
 
 
 def test_backend_without_a_processor_has_costs() -> None:
     toy = find_device(DEVICE)
-    cost = cost_of(GRAPH, preset("full", GRAPH), toy)
+    cost = CostModel(GRAPH, toy).cost(preset("full", GRAPH))
 
     assert cost.cycles == cost.work > 0
     assert cost.milliseconds(toy) is None

@@ -13,7 +13,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.sparse import ParamChoice, Scheme, load_scheme, save_scheme
 from pockengine.compiler.sparse.scheme import FULL
 from pockengine.errors import FinetuneError
-from pockengine.finetune.selection import channel_scores, choose_channels
+from pockengine.finetune.selection import channel_scores, list_channels
 from pockengine.finetune.task import Examples
 from pockengine.tests.finetune.tiny import BATCH, digits, tiny_subject
 
@@ -63,8 +63,8 @@ def test_shares_select_the_channels_of_highest_score(by: str, tmp_path: Path) ->
     subject, examples = tiny_subject(), digits(32)
     share = ParamChoice("share", share=0.25)
     scheme = Scheme("part", (("layers.1.weight", share), ("head.*", FULL)))
-    chosen = choose_channels(subject.graph, scheme, by, examples)
     scores = channel_scores(subject.graph, WEIGHTS, by, examples)["layers.1.weight"]
+    chosen = list_channels(scheme, {"layers.1.weight": (share, scores)})
     assert set(chosen.choices(subject.graph)["layers.1.weight"].channels) == set(
         np.argsort(-scores)[:2]
     )
