@@ -4,7 +4,8 @@ Pictures are NHWC, weights HWIO and [in, out], as XLA likes them on a CPU. The b
 donated, so that weights are updated in place.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ from pockengine.farm.references.job import JobData, Tensors, TrainingJob
 from pockengine.farm.references.layouts import from_channels_last, to_channels_last
 from pockengine.farm.references.nets import BATCH_NORM_EPS, convolutional_net
 from pockengine.farm.references.nets import FAMILIES as CONVOLUTIONAL
-from pockengine.farm.references.transformer_nets import transformer
+from pockengine.farm.references.transformer_nets import Arrays, transformer
 from pockengine.models.registry import parse_model
 
 STATISTICS = (".running_mean", ".running_var")
@@ -92,64 +93,23 @@ class JaxLayers:
         return jnp.mean(x, (1, 2))
 
 
-class JaxArrays:
-    """The operations of transformers over parameters by name."""
-
-    def __init__(self, params: Params) -> None:
-        """Take all parameters."""
-        self.params = params
-
-    def param(self, name: str) -> jax.Array:
-        """Return a parameter."""
-        return self.params[name]
-
-    def constant(self, value: np.ndarray) -> jax.Array:
-        """Return an array of JAX."""
-        return jnp.asarray(value)
-
-    def take(self, table: jax.Array, ids: jax.Array) -> jax.Array:
-        """Return rows of a table."""
-        return jnp.take(table, ids, axis=0)
-
-    def matmul(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        """Multiply the last two dimensions."""
-        return jnp.matmul(x, y)
-
-    def reshape(self, x: jax.Array, shape: Sequence[int]) -> jax.Array:
-        """Return the same elements in another shape."""
-        return jnp.reshape(x, shape)
-
-    def transpose(self, x: jax.Array, axes: Sequence[int]) -> jax.Array:
-        """Permute the dimensions."""
-        return jnp.transpose(x, axes)
-
-    def concat(self, parts: Sequence[jax.Array], axis: int) -> jax.Array:
-        """Join along a dimension."""
-        return jnp.concatenate(parts, axis)
-
-    def softmax(self, x: jax.Array) -> jax.Array:
-        """Normalise exponentials over the last dimension."""
-        return jax.nn.softmax(x)
-
-    def mean(self, x: jax.Array) -> jax.Array:
-        """Average the last dimension."""
-        return jnp.mean(x, -1, keepdims=True)
-
-    def rsqrt(self, x: jax.Array) -> jax.Array:
-        """Return 1 / sqrt(x)."""
-        return lax.rsqrt(x)
-
-    def gelu(self, x: jax.Array) -> jax.Array:
-        """Return x Phi(x), exactly."""
-        return jax.nn.gelu(x, approximate=False)
-
-    def silu(self, x: jax.Array) -> jax.Array:
-        """Return x sigmoid(x)."""
-        return jax.nn.silu(x)
-
-    def relu(self, x: jax.Array) -> jax.Array:
-        """Return max(x, 0)."""
-        return jax.nn.relu(x)
+def _arrays(params: Params) -> Arrays:
+    """Return the operations of transformers over parameters by name."""
+    return Arrays(
+        param=params.__getitem__,
+        constant=jnp.asarray,
+        take=partial(jnp.take, axis=0),
+        matmul=jnp.matmul,
+        reshape=jnp.reshape,
+        transpose=jnp.transpose,
+        concat=jnp.concatenate,
+        softmax=jax.nn.softmax,
+        mean=partial(jnp.mean, axis=-1, keepdims=True),
+        rsqrt=lax.rsqrt,
+        gelu=partial(jax.nn.gelu, approximate=False),
+        silu=jax.nn.silu,
+        relu=jax.nn.relu,
+    )
 
 
 class JaxTrainer:
@@ -194,7 +154,7 @@ class JaxTrainer:
     def _logits(self, params: Params, x: jax.Array, training: bool) -> tuple[jax.Array, Params]:
         model = parse_model(self.job.model)
         if model.family not in CONVOLUTIONAL:
-            return transformer(JaxArrays(params), x, model), {}
+            return transformer(_arrays(params), x, model), {}
         net = JaxLayers(params, training)
         return convolutional_net(net, x, model, self.job.classes), net.updated
 

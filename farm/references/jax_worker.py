@@ -10,20 +10,15 @@ from pockengine.farm.references.job import JobData
 from pockengine.farm.references.serve import serve
 
 
-class JaxFramework:
-    """JAX on the CPU; its threads are as many as the cores that the process may use."""
-
-    version = str(jax.__version__)
-
-    def prepare(self, data: JobData, engine: str, threads: int) -> JaxTrainer:
-        """Give the process its cores, then the model its weights."""
-        cores = sorted(os.sched_getaffinity(0))
-        if threads > len(cores):
-            raise FarmError(f"{threads} threads were asked for; this process has {len(cores)}")
-        if threads != len(cores):
-            os.sched_setaffinity(0, cores[:threads])
-        return JaxTrainer(data)
+def prepare(data: JobData, engine: str, threads: int) -> JaxTrainer:
+    """Give the process its cores, one for each thread of JAX, then the model its weights."""
+    cores = sorted(os.sched_getaffinity(0))
+    if threads > len(cores):
+        raise FarmError(f"{threads} threads were asked for; this process has {len(cores)}")
+    if threads != len(cores):
+        os.sched_setaffinity(0, cores[:threads])
+    return JaxTrainer(data)
 
 
 if __name__ == "__main__":
-    serve(JaxFramework())
+    serve(str(jax.__version__), prepare)

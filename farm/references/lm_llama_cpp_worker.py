@@ -12,20 +12,13 @@ from pockengine.farm.references.lm_job import LmData, read_lm_job
 from pockengine.farm.references.serve import Answerer, serve
 
 
-class LlamaCpp:
-    """llama.cpp, as a framework."""
-
-    version = f"llama-cpp-python {llama_cpp.__version__}"
-
-    def prepare(self, data: LmData, engine: str, threads: int) -> "LlamaCppGenerator":
-        """Load a GGUF file."""
-        return LlamaCppGenerator(engine, data, threads)
+def prepare(data: LmData, engine: str, threads: int) -> "LlamaCppGenerator":
+    """Load a GGUF file."""
+    return LlamaCppGenerator(engine, data, threads)
 
 
 class LlamaCppGenerator(Answerer):
     """A model that answers a prompt."""
-
-    file_bytes = 0
 
     def __init__(self, file: str, data: LmData, threads: int) -> None:
         """Load the model, and read the prompt if it is to be cached."""
@@ -54,4 +47,4 @@ class LlamaCppGenerator(Answerer):
 
 
 if __name__ == "__main__":
-    serve(LlamaCpp(), read_lm_job)
+    serve(f"llama-cpp-python {llama_cpp.__version__}", prepare, read_lm_job)

@@ -30,21 +30,14 @@ PREFIX, FACTOR_A, FACTOR_B = "base_model.model.", ".lora_A.weight", ".lora_B.wei
 """Of names in PEFT's files."""
 
 
-class MlxLm:
-    """MLX with mlx-lm, as a framework of a worker; the threads are those of its BLAS."""
-
-    version = f"{version('mlx')}, mlx-lm {version('mlx-lm')}"
-
-    def prepare(self, data: LmData, engine: str, threads: int) -> "PreparedMlx":
-        """Load the job's model from its folder; its BLAS has read `threads` at its start."""
-        mx.set_default_device(mx.cpu)
-        return PreparedMlx(data, find_lm_engine(engine).dtype == "bf16")
+def prepare(data: LmData, engine: str, threads: int) -> "PreparedMlx":
+    """Load the job's model from its folder; its BLAS has read `threads` at its start."""
+    mx.set_default_device(mx.cpu)
+    return PreparedMlx(data, find_lm_engine(engine).dtype == "bf16")
 
 
 class PreparedMlx:
     """A model with its optimizer, its compiled step and its batches."""
-
-    file_bytes = 0
 
     def __init__(self, data: LmData, bf16: bool) -> None:
         """Load the model; FarmError if it has no parameter that the job trains."""
@@ -116,4 +109,4 @@ def _insert_adapters(model: nn.Module, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    serve(MlxLm(), read_lm_job)
+    serve(f"{version('mlx')}, mlx-lm {version('mlx-lm')}", prepare, read_lm_job)

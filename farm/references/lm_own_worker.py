@@ -18,15 +18,10 @@ from pockengine.farm.references.lm_job import LmData, read_lm_job
 from pockengine.farm.references.serve import Answerer, serve
 
 
-class OwnLm:
-    """Our engine, as a framework."""
-
-    version = __version__
-
-    def prepare(self, data: LmData, engine: str, threads: int) -> "PreparedOwnLm | OwnGenerator":
-        """Load an artifact, with the weights that it was compiled with."""
-        prepared = OwnGenerator if data.job.answer else PreparedOwnLm
-        return prepared(Path(engine), data, threads)
+def prepare(data: LmData, engine: str, threads: int) -> "PreparedOwnLm | OwnGenerator":
+    """Load an artifact, with the weights that it was compiled with."""
+    prepared = OwnGenerator if data.job.answer else PreparedOwnLm
+    return prepared(Path(engine), data, threads)
 
 
 class PreparedOwnLm:
@@ -72,4 +67,4 @@ class OwnGenerator(Answerer):
 
 
 if __name__ == "__main__":
-    serve(OwnLm(), read_lm_job)
+    serve(__version__, prepare, read_lm_job)

@@ -19,24 +19,17 @@ from pockengine.farm.references.lm_job import LmData, LmJob, read_lm_job
 from pockengine.farm.references.serve import Answerer, serve
 
 
-class TorchLm:
-    """PyTorch with transformers, as a framework of a worker."""
-
-    version = f"{torch.__version__}, transformers {transformers.__version__}"
-
-    def prepare(self, data: LmData, engine: str, threads: int) -> "PreparedLm | Generator":
-        """Load the job's model from its folder."""
-        torch.set_num_threads(threads)
-        if data.job.answer:
-            return Generator(data)
-        found = find_lm_engine(engine)
-        return PreparedLm(data, found.compiled, found.dtype == "bf16")
+def prepare(data: LmData, engine: str, threads: int) -> "PreparedLm | Generator":
+    """Load the job's model from its folder."""
+    torch.set_num_threads(threads)
+    if data.job.answer:
+        return Generator(data)
+    found = find_lm_engine(engine)
+    return PreparedLm(data, found.compiled, found.dtype == "bf16")
 
 
 class PreparedLm:
     """A model with its optimiser and its batches as tensors."""
-
-    file_bytes = 0
 
     def __init__(self, data: LmData, compiled: bool, autocast: bool) -> None:
         """Load the model; FarmError if it has no parameter that the job trains."""
@@ -70,8 +63,6 @@ class PreparedLm:
 
 class Generator(Answerer):
     """A model that answers a prompt, with the loop of a user who knows the number of tokens."""
-
-    file_bytes = 0
 
     def __init__(self, data: LmData) -> None:
         """Load the job's model, and read the prompt if it is to be cached."""
@@ -127,4 +118,4 @@ def _model(job: LmJob) -> torch.nn.Module:
 
 
 if __name__ == "__main__":
-    serve(TorchLm(), read_lm_job)
+    serve(f"{torch.__version__}, transformers {transformers.__version__}", prepare, read_lm_job)

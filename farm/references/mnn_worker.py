@@ -6,18 +6,13 @@ from pockengine.farm.references.job import JobData
 from pockengine.farm.references.serve import ReferenceTrainer, serve
 
 
-class MnnFramework:
-    """MNN on the CPU."""
+def prepare(data: JobData, engine: str, threads: int) -> ReferenceTrainer:
+    """Build the job's model in MNN on the CPU."""
+    # Imported here: it prints a line, which must not mix with the replies.
+    from pockengine.farm.references.mnn_reference import MnnTrainer
 
-    version = version("MNN")
-
-    def prepare(self, data: JobData, engine: str, threads: int) -> ReferenceTrainer:
-        """Build the job's model."""
-        # Imported here: it prints a line, which must not mix with the replies.
-        from pockengine.farm.references.mnn_reference import MnnTrainer
-
-        return MnnTrainer(data, threads)
+    return MnnTrainer(data, threads)
 
 
 if __name__ == "__main__":
-    serve(MnnFramework())
+    serve(version("MNN"), prepare)

@@ -25,25 +25,12 @@ from pockengine.farm.references.job import JobData, Tensors
 from pockengine.farm.references.serve import serve
 
 
-class PockEngine:
-    """Our engine, as a framework; its version names the runtime's package too."""
-
-    def __init__(self, *packages: str) -> None:
-        """Store the packages that may contain the runtime; none: our own C computes."""
-        releases = [release for package in packages if (release := _release(package))]
-        self.version = ", ".join([__version__, *releases[:1]])
-
-    def prepare(self, data: JobData, engine: str, threads: int) -> "PreparedArtifact":
-        """Load an artifact, with the weights that it was compiled with."""
-        return PreparedArtifact(Path(engine), data, threads)
-
-
 class PreparedArtifact:
     """A session with its batches, by the artifact's input names."""
 
-    def __init__(self, folder: Path, data: JobData, threads: int) -> None:
+    def __init__(self, data: JobData, folder: str, threads: int) -> None:
         """Open the session; FarmError if the artifact does not train on a batch of images."""
-        self.artifact = load_artifact(folder)
+        self.artifact = load_artifact(Path(folder))
         names = [name for name in self.artifact.entries["train"].inputs if name != RATE]
         if len(names) not in (1, 2):
             raise FarmError(f"{folder} reads {names}; a job has images and labels")
@@ -98,9 +85,13 @@ def _release(package: str) -> str | None:
 
 
 def work(*packages: str) -> None:
-    """Be a worker: answer requests, or compile as the command line says."""
+    """Be a worker: answer requests, or compile as the command line says.
+
+    The version names the first of the runtime's packages that is here; none: our own C computes.
+    """
     if sys.argv[1:2] != ["compile"]:
-        serve(PockEngine(*packages))
+        releases = [release for package in packages if (release := _release(package))]
+        serve(", ".join([__version__, *releases[:1]]), PreparedArtifact)
         return
     from pockengine.farm.references.own_compile import compile_request
 

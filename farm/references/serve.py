@@ -74,25 +74,19 @@ class Answerer:
         return {}
 
 
-class Framework(Protocol):
-    """Interface of a worker module."""
+Prepare = Callable[[Any, str, int], ReferenceTrainer]
+"""Builds a job's model with the job's weights, for an engine of the framework, with some threads.
 
-    version: str
-
-    def prepare(self, data: Any, engine: str, threads: int) -> ReferenceTrainer:
-        """Build the job's model with the job's weights for an engine of this framework.
-
-        `data` is the result of the worker's reader of a folder: `JobData`, or `LmData`.
-        """
-        ...
+The job is what the worker's reader returns for a folder: `JobData`, or `LmData`.
+"""
 
 
 class Server:
-    """Answers one request at a time for a framework; `read` reads its job folders."""
+    """Answers one request at a time for a framework of a version; `read` reads its job folders."""
 
-    def __init__(self, framework: Framework, read: Callable[[Path], Any] = read_job) -> None:
+    def __init__(self, version: str, prepare: Prepare, read: Callable[[Path], Any]) -> None:
         """Start with nothing prepared."""
-        self.framework, self.read = framework, read
+        self.version, self._prepare, self.read = version, prepare, read
         self.trainer: ReferenceTrainer | None = None
         self.steps = 0
         self.done = 0
@@ -114,12 +108,9 @@ class Server:
         """Load a job."""
         data = self.read(Path(request["folder"]))
         self.trainer = None  # before the next one is built, or two count as peak memory
-        self.trainer = self.framework.prepare(data, request["engine"], request["threads"])
+        self.trainer = self._prepare(data, request["engine"], request["threads"])
         self.steps, self.done = data.steps, 0
-        return {
-            "version": self.framework.version,
-            "file_bytes": getattr(self.trainer, "file_bytes", 0),
-        }
+        return {"version": self.version, "file_bytes": getattr(self.trainer, "file_bytes", 0)}
 
     def train(self, request: Reply) -> Reply:
         """Train on every batch once and write the tensors."""
@@ -161,11 +152,11 @@ class Server:
         return self.trainer
 
 
-def serve(framework: Framework, read: Callable[[Path], Any] = read_job) -> None:
+def serve(version: str, prepare: Prepare, read: Callable[[Path], Any] = read_job) -> None:
     """Answer requests until one says quit or stdin ends; `read` reads the folders of its jobs."""
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    server = Server(framework, read)
+    server = Server(version, prepare, read)
     for line in sys.stdin:
         request = json.loads(line)
         if request.get("do") == "quit":

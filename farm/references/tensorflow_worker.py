@@ -17,8 +17,6 @@ MODES = ("eager", "graph", "xla")
 class TensorFlowFramework:
     """TensorFlow on the CPU with a fixed number of threads, inside an op and between ops."""
 
-    version = str(tf.__version__)
-
     def __init__(self) -> None:
         """Start before TensorFlow creates its threads."""
         self.threads: int | None = None
@@ -40,4 +38,4 @@ class TensorFlowFramework:
 
 
 if __name__ == "__main__":
-    serve(TensorFlowFramework())
+    serve(str(tf.__version__), TensorFlowFramework().prepare)

@@ -11,19 +11,14 @@ from pockengine.farm.references.torch_reference import TorchTrainer, load_weight
 from pockengine.models.registry import parse_model
 
 
-class TorchFramework:
-    """PyTorch, op by op or by torch.compile, in either memory format."""
-
-    version = torch.__version__
-
-    def prepare(self, data: JobData, engine: str, threads: int) -> "PreparedTorch":
-        """Build the model of the registry with the job's weights."""
-        torch.set_num_threads(threads)
-        module = parse_model(data.job.model).build(data.job.classes)
-        load_weights(module, data.weights)
-        found = find_engine(engine)
-        trainer = TorchTrainer(module, data.job, found.channels_last, found.compiled)
-        return PreparedTorch(trainer, data)
+def prepare(data: JobData, engine: str, threads: int) -> "PreparedTorch":
+    """Build the model of the registry with the job's weights."""
+    torch.set_num_threads(threads)
+    module = parse_model(data.job.model).build(data.job.classes)
+    load_weights(module, data.weights)
+    found = find_engine(engine)
+    trainer = TorchTrainer(module, data.job, found.channels_last, found.compiled)
+    return PreparedTorch(trainer, data)
 
 
 class PreparedTorch:
@@ -51,4 +46,4 @@ class PreparedTorch:
 
 
 if __name__ == "__main__":
-    serve(TorchFramework())
+    serve(torch.__version__, prepare)

@@ -1,12 +1,13 @@
 """The benchmark's transformers, once for every reference framework that has arrays and a gradient.
 
-A framework gives `Arrays`, some twenty operations; parameters are known by transformers' names.
+A framework gives `Arrays`, some operations; parameters are known by transformers' names.
 Linear weights are [in, out], a convolution's HWIO, embeddings as they come. No dropout.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,60 +21,29 @@ VIT_LAYERS, VIT_HEADS, VIT_PATCH, VIT_EPS = 12, 3, 16, 1e-12
 LLAMA_LAYERS, LLAMA_HEADS, LLAMA_EPS, LLAMA_THETA = 6, 6, 1e-5, 10000.0
 
 
-class Arrays(Protocol):
+@dataclass(frozen=True)
+class Arrays:
     """Array operations of a framework beyond +, -, *, / and slices."""
 
-    def param(self, name: str) -> Tensor:
-        """Return a parameter."""
-        ...
-
-    def constant(self, value: np.ndarray) -> Tensor:
-        """Return an array of the framework."""
-        ...
-
-    def take(self, table: Tensor, ids: Tensor) -> Tensor:
-        """Return the rows of a table [V, C] for ids [N, L]."""
-        ...
-
-    def matmul(self, x: Tensor, y: Tensor) -> Tensor:
-        """Multiply the last two dimensions."""
-        ...
-
-    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        """Return the same elements in another shape."""
-        ...
-
-    def transpose(self, x: Tensor, axes: Sequence[int]) -> Tensor:
-        """Permute the dimensions."""
-        ...
-
-    def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
-        """Join along a dimension."""
-        ...
-
-    def softmax(self, x: Tensor) -> Tensor:
-        """Normalise exponentials over the last dimension."""
-        ...
-
-    def mean(self, x: Tensor) -> Tensor:
-        """Average the last dimension, which stays as 1."""
-        ...
-
-    def rsqrt(self, x: Tensor) -> Tensor:
-        """Return 1 / sqrt(x)."""
-        ...
-
-    def gelu(self, x: Tensor) -> Tensor:
-        """Return x Phi(x), exactly."""
-        ...
-
-    def silu(self, x: Tensor) -> Tensor:
-        """Return x sigmoid(x)."""
-        ...
-
-    def relu(self, x: Tensor) -> Tensor:
-        """Return max(x, 0)."""
-        ...
+    param: Callable[[str], Tensor]
+    """A parameter by name."""
+    constant: Callable[[np.ndarray], Tensor]
+    take: Callable[[Tensor, Tensor], Tensor]
+    """The rows of a table [V, C] for ids [N, L]."""
+    matmul: Callable[[Tensor, Tensor], Tensor]
+    """Multiplies the last two dimensions."""
+    reshape: Callable[[Tensor, Sequence[int]], Tensor]
+    transpose: Callable[[Tensor, Sequence[int]], Tensor]
+    concat: Callable[[Sequence[Tensor], int], Tensor]
+    softmax: Callable[[Tensor], Tensor]
+    """Over the last dimension."""
+    mean: Callable[[Tensor], Tensor]
+    """Over the last dimension, which stays as 1."""
+    rsqrt: Callable[[Tensor], Tensor]
+    gelu: Callable[[Tensor], Tensor]
+    """x Phi(x), exactly."""
+    silu: Callable[[Tensor], Tensor]
+    relu: Callable[[Tensor], Tensor]
 
 
 def transformer(a: Arrays, x: Tensor, model: ModelName) -> Tensor:

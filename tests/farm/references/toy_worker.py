@@ -36,14 +36,11 @@ class Toy:
         return {"counter": np.array([self.counter], np.float32)}
 
 
-class ToyFramework:
-    version = "toy 1"
-
-    def prepare(self, data: JobData, engine: str, threads: int) -> Toy:
-        if engine == "refuses":
-            raise FarmError("toys cannot do that")
-        return Toy(data, engine)
+def prepare(data: JobData, engine: str, threads: int) -> Toy:
+    if engine == "refuses":
+        raise FarmError("toys cannot do that")
+    return Toy(data, engine)
 
 
 if __name__ == "__main__":
-    serve(ToyFramework())
+    serve("toy 1", prepare)
