@@ -4,7 +4,6 @@ Each row is a plan under a memory budget, from the plan without one to the small
 left out if a smaller one takes as few multiply-adds.
 """
 
-import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -181,15 +180,11 @@ def _write(
 ) -> None:
     """Append each plan's arena and multiply-adds, and its time if measured."""
     from pockengine import __version__
-    from pockengine.farm.results.commits import current_commit
     from pockengine.farm.results.results import write_lines
     from pockengine.farm.results.setup import EngineRun, Setup
 
     (model, batch, scheme), (device, threads, load) = what, where
-    place = (current_commit(), device, "host", False)
-    setup = Setup(
-        *place, model=model, dataset="random", batch=batch, threads=threads, busy=load.mark
-    )
+    setup = Setup(model, "random", batch, threads, device=device, busy=load.mark)
     run, records = EngineRun("pockengine", __version__, scheme), []
     for plan in plans:
         note = f"{plan.arena / plans[0].arena:.0%} of the arena without a budget"
@@ -201,4 +196,4 @@ def _write(
             records.append(
                 setup.record(run, "step_ms", middle, spread=spread, note=note, samples=ms)
             )
-    write_lines(records, Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")) / path)
+    write_lines(records, path)

@@ -173,13 +173,11 @@ def _figures(seconds: list[float]) -> tuple[str, ...]:
 def _write(path: Path, what: tuple[str, int, str], where: tuple[str, Load], times: Times) -> None:
     """Append a record per stage, with the stage's name as its note."""
     from pockengine import __version__
-    from pockengine.farm.results.commits import current_commit
     from pockengine.farm.results.results import write_lines
     from pockengine.farm.results.setup import EngineRun, Setup
 
     (model, batch, scheme), (device, load) = what, where
-    place = (current_commit(), device, "host", False)
-    setup = Setup(*place, model=model, dataset="random", batch=batch, threads=1, busy=load.mark)
+    setup = Setup(model, "random", batch, threads=1, device=device, busy=load.mark)
     run = EngineRun("pockengine", __version__, scheme)
     records = [
         setup.record(
@@ -191,7 +189,7 @@ def _write(path: Path, what: tuple[str, int, str], where: tuple[str, Load], time
         )
         for stage, seconds in times.stages.items()
     ]
-    write_lines(records, Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")) / path)
+    write_lines(records, path)
 
 
 def _used(times: Times, stage: str) -> str:

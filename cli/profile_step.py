@@ -4,7 +4,6 @@ Kernels are sorted by the total time of their calls in a step, slowest first, wi
 by the roofline: measured for this machine, or from the device file for a GPU.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -281,20 +280,12 @@ def _write(
 ) -> None:
     """Append a record per call and per peak."""
     from pockengine import __version__
-    from pockengine.farm.results.commits import current_commit
     from pockengine.farm.results.results import write_lines
     from pockengine.farm.results.setup import EngineRun, Setup
 
     (device, model, batch, scheme), (peaks, load) = what, conditions
-    place = (current_commit(), device, device, False)
-    setup = Setup(
-        *place,
-        model=model,
-        dataset="random",
-        batch=batch,
-        threads=max(1, peaks.threads),
-        busy=load.mark,
-    )
+    threads = max(1, peaks.threads)
+    setup = Setup(model, "random", batch, threads, device=device, board=device, busy=load.mark)
     run = EngineRun("pockengine", __version__, scheme)
     records = [
         setup.record(run, metric, value)
@@ -309,4 +300,4 @@ def _write(
             note=f"{index} {call.symbol}: {call.what}",
         )
         records.append(record)
-    write_lines(records, Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")) / path)
+    write_lines(records, path)

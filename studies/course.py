@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from pockengine import __version__, load
+from pockengine.compiler.ir.graph import ParamKind
+from pockengine.compiler.program import Program
 from pockengine.errors import TrainingDiverged
-from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record, write_lines
 from pockengine.farm.results.setup import EngineRun, Setup
 from pockengine.finetune.task import Examples, Task
@@ -75,7 +76,7 @@ def _data(examples: Examples) -> dict[str, np.ndarray]:
 
 def setup_of(model: str, dataset: str, batch: int, course: Course) -> Setup:
     """Return the common fields of records of trainings on this machine."""
-    return Setup(current_commit(), "host", "host", False, model, dataset, batch, course.threads)
+    return Setup(model, dataset, batch, course.threads)
 
 
 def accuracy_record(
@@ -102,6 +103,14 @@ def accuracy_record(
         note=f"{name}; {note}" if name else note,
     )
     return replace(record, dtype=dtype)
+
+
+def bytes_of(program: Program) -> tuple[int, int]:
+    """Return the bytes of weights, and of the optimiser's states."""
+    sizes = {True: 0, False: 0}
+    for param in program.params.values():
+        sizes[param.kind is ParamKind.OPTIMIZER] += param.value.type.nbytes
+    return sizes[False], sizes[True]
 
 
 def append_records(records: Sequence[Record], path: Path) -> None:

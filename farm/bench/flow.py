@@ -53,7 +53,6 @@ from pockengine.farm.load import watching
 from pockengine.farm.progress import say, step
 from pockengine.farm.references.job import JobData
 from pockengine.farm.references.timing import Timing
-from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.setup import EngineRun, Setup, finite_or_large
 from pockengine.farm.transports.transport import Progress, Transport
 from pockengine.options import CompileOptions
@@ -128,17 +127,8 @@ def _measure(
 
 
 def _setup(options: BenchOptions, case: Case) -> Setup:
-    board = options.board
-    return Setup(
-        commit=current_commit(),
-        device=board.device,
-        board=board.name,
-        emulated=board.emulated,
-        model=case.model,
-        dataset=dataset_of(case.model),
-        batch=case.batch,
-        threads=options.threads,
-    )
+    board, work = options.board, (case.model, dataset_of(case.model), case.batch)
+    return Setup(*work, options.threads, board.device, board.name, emulated=board.emulated)
 
 
 def _train(

@@ -14,19 +14,9 @@ SCHEME = "predict"
 """In records: nothing trains."""
 
 
-def generation_records(result: GenerationResult, commit: str, threads: int) -> list[Record]:
+def generation_records(result: GenerationResult, threads: int) -> list[Record]:
     """Return every figure of one model and prompt as a record."""
-    setup = Setup(
-        commit,
-        "host",
-        "host",
-        emulated=False,
-        model=f"{result.model}-{result.prompt}",
-        dataset=TOKENS,
-        batch=1,
-        threads=threads,
-        busy=result.busy,
-    )
+    setup = Setup(f"{result.model}-{result.prompt}", TOKENS, 1, threads, busy=result.busy)
     records = []
     for line in result.lines:
         run = EngineRun(line.engine, line.version, SCHEME)

@@ -15,20 +15,10 @@ NOTHING = "-"
 MIB = 2**20
 
 
-def llm_records(result: LlmResult, commit: str, threads: int) -> list[Record]:
+def llm_records(result: LlmResult, threads: int) -> list[Record]:
     """Return every figure of one model and shape as a record."""
     model = f"{result.model}-{result.length}"
-    setup = Setup(
-        commit,
-        "host",
-        "host",
-        emulated=False,
-        model=model,
-        dataset=TOKENS,
-        batch=result.batch,
-        threads=threads,
-        busy=result.busy,
-    )
+    setup = Setup(model, TOKENS, result.batch, threads, busy=result.busy)
     records = []
     for line in result.lines:
         run, timing = EngineRun(line.engine, line.version, line.scheme), line.timing

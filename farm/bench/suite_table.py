@@ -19,18 +19,10 @@ NOTHING = "-"
 MIB = 2**20
 
 
-def records_of(
-    result: SuiteResult, commit: str, threads: int, peaks: Peaks | None = None
-) -> list[Record]:
+def records_of(result: SuiteResult, threads: int, peaks: Peaks | None = None) -> list[Record]:
     """Return every figure of one model and batch as a record; of the machine with its peaks."""
-    setup = Setup(
-        *(commit, "host", "host", False),
-        model=result.model,
-        dataset=dataset_of(result.model),
-        batch=result.batch,
-        threads=threads,
-        busy=result.busy,
-    )
+    dataset = dataset_of(result.model)
+    setup = Setup(result.model, dataset, result.batch, threads, busy=result.busy)
     records = []
     for line in result.lines:
         spread = (line.timing.min, line.timing.max, line.timing.n)

@@ -9,7 +9,6 @@ from pockengine.farm.bench.generation_table import generation_records, generatio
 from pockengine.farm.cli.bench_llm import model_path
 from pockengine.farm.cli.suites import Choice, Suite
 from pockengine.farm.references.engines import STORAGES
-from pockengine.farm.results.commits import current_commit
 
 MODEL, LENGTHS, ANSWER = "llama-110m", (128, 512), 64
 ROUNDS, QUICK_ROUNDS = 7, 3
@@ -21,7 +20,7 @@ def generation_suite(choice: Choice) -> Suite[GenerationMeasurement, GenerationR
     return Suite(
         generation_plan(choice),
         measure_generation,
-        records=lambda found: generation_records(found, current_commit(), choice.threads),
+        records=lambda found: generation_records(found, choice.threads),
         show=lambda found: [generation_table(found, choice.threads)],
         width=WIDTH,
     )

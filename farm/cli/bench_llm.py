@@ -11,7 +11,6 @@ from pockengine.farm.bench.schemes import check_decoders
 from pockengine.farm.cli.base import from_user
 from pockengine.farm.cli.suites import Choice, Suite, reasons
 from pockengine.farm.references.engines import find_lm_engine
-from pockengine.farm.results.commits import current_commit
 
 MODEL, LENGTHS, BATCH = "llama-110m", (256, 512), 1
 ROUNDS, QUICK_ROUNDS = 5, 3
@@ -26,7 +25,7 @@ def llm_suite(choice: Choice) -> Suite[LlmMeasurement, LlmResult]:
     return Suite(
         llm_plan(choice),
         measure_llm,
-        records=lambda found: llm_records(found, current_commit(), choice.threads),
+        records=lambda found: llm_records(found, choice.threads),
         show=lambda found: [llm_table(found, choice.threads), *reasons(found.missing)],
         width=WIDTH,
     )

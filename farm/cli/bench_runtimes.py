@@ -18,7 +18,6 @@ from pockengine.farm.bench.suite import SuiteResult
 from pockengine.farm.bench.suite_table import records_of
 from pockengine.farm.cli.suites import Choice, Suite, reasons
 from pockengine.farm.references.engines import RUNTIMES, find_engine
-from pockengine.farm.results.commits import current_commit
 
 ROUNDS, QUICK_ROUNDS = 5, 3
 WIDTH = 150
@@ -29,7 +28,7 @@ def runtimes_suite(choice: Choice) -> Suite[RuntimesMeasurement, SuiteResult]:
     return Suite(
         plan(choice),
         measure_runtimes,
-        records=lambda found: records_of(found, current_commit(), choice.threads),
+        records=lambda found: records_of(found, choice.threads),
         show=lambda found: [runtimes_table(found, choice.threads), *reasons(found.missing)],
         width=WIDTH,
     )

@@ -30,7 +30,6 @@ from pockengine.farm.cli.suites import Choice, Keep, Suite, reasons, run_suite
 from pockengine.farm.load import watching
 from pockengine.farm.progress import step
 from pockengine.farm.references.engines import find_engine
-from pockengine.farm.results.commits import current_commit
 from pockengine.terminal import PlainConsole
 
 ROUNDS, QUICK_ROUNDS = 5, 3
@@ -55,7 +54,7 @@ def peers_suite(choice: Choice, peaks: Peaks) -> Suite[Measurement, SuiteResult]
     return Suite(
         measurements(choice, peaks),
         measure,
-        records=lambda found: records_of(found, current_commit(), choice.threads, peaks),
+        records=lambda found: records_of(found, choice.threads, peaks),
         show=show,
         width=WIDTH,
         finish=finish,

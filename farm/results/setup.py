@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import MOST_SAMPLES, Record, now
 
 UNITS = {
@@ -51,16 +52,16 @@ class EngineRun:
 
 @dataclass(frozen=True)
 class Setup:
-    """Fields shared by all records of one bench."""
+    """Fields shared by all records of one bench, by default on this machine."""
 
-    commit: str
-    device: str
-    board: str
-    emulated: bool
     model: str
     dataset: str
     batch: int
     threads: int
+    device: str = "host"
+    board: str = "host"
+    emulated: bool = False
+    commit: str = field(default_factory=current_commit)
     busy: str | None = None
     """The mark of times measured on a busy machine; counts and sizes are unaffected."""
     dtype: str = "f32"

@@ -25,7 +25,6 @@ from pockengine.compiler.sparse import Scheme, preset
 from pockengine.compiler.sparse.scheme import FULL as FULLY
 from pockengine.compiler.sparse.scheme import save_scheme
 from pockengine.devices import load_device
-from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import write_lines
 from pockengine.farm.results.setup import EngineRun, Setup
 from pockengine.finetune.candidates import FOUND
@@ -245,7 +244,7 @@ def _table(name: str, desk: Desk, rows: Sequence[CellRow]) -> Table:
 
 def _write(path: Path, name: str, rows: Sequence[CellRow]) -> None:
     """Append a record for each scheme's test loss; the note describes how it was found."""
-    setup = Setup(current_commit(), "host", "host", False, MODEL, name, BATCH, 1)
+    setup = Setup(MODEL, name, BATCH, 1)
     records = []
     for row in rows:
         note = (

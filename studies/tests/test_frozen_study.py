@@ -42,7 +42,7 @@ def test_every_storage_is_timed_trained_by_every_seed_and_recorded(tmp_path: Pat
     assert int8 - int4 == FROZEN // 2
 
     course, sizes = Course("head-only", epochs=4, threads=1), Sizes(240, 48, 160)
-    setup = Setup("0", "host", "host", False, "tiny", "digits", BATCH, 1)
+    setup = Setup("tiny", "digits", BATCH, 1, commit="0")
     for way in ways:
         found = accuracies(way.artifact, (0.01,), task, course)
         records = records_of(setup, way, course, found, sizes)

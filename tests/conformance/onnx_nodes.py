@@ -29,7 +29,6 @@ from pockengine.compiler.compile import compile_entries
 from pockengine.compiler.ir import Graph
 from pockengine.devices.schema import load_device
 from pockengine.errors import CompileError, GraphError, ImportModelError
-from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record, write_lines
 from pockengine.farm.results.setup import EngineRun, Setup
 from pockengine.frontends.onnx.model import from_onnx
@@ -124,16 +123,7 @@ def table_of(outcomes: Sequence[CaseResult]) -> Table:
 
 def records_of(outcomes: Sequence[CaseResult], threads: int) -> list[Record]:
     """Convert the counts to records."""
-    setup = Setup(
-        commit=current_commit(),
-        device="host",
-        board="local",
-        emulated=False,
-        model="onnx-node-cases",
-        dataset=f"onnx-{onnx.__version__}",
-        batch=1,
-        threads=threads,
-    )
+    setup = Setup("onnx-node-cases", f"onnx-{onnx.__version__}", 1, threads, board="local")
     statuses = [status_of(row) for row in count(outcomes).values()]
     figures = {f"ops_{status}": statuses.count(status) for status in STATUSES}
     figures["samples_passed"] = sum(outcome.status == PASSED for outcome in outcomes)

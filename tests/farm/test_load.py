@@ -24,7 +24,7 @@ from pockengine.farm.results.setup import EngineRun, Setup
 from pockengine.farm.results.trend import draw, trends
 
 RUN = EngineRun("pockengine", "1", "full")
-QUIET = Setup("c1", "host", "host", False, "net", "random", 1, 1)
+QUIET = Setup("net", "random", 1, 1, commit="c1")
 MARK = f"{BUSY}: others took 40% of its CPUs"
 
 

@@ -80,8 +80,8 @@ def records_of(cell: Cell, outcome: CellOutcome, setup: Setup) -> list[Record]:
 
 def setup_of(cell: Cell, board: Board, commit: str, dataset: str, threads: int = 1) -> Setup:
     """Return the fields shared by all records of a cell."""
-    place = (commit, board.device, board.name, board.emulated)
-    return Setup(*place, model=cell.model, dataset=dataset, batch=cell.batch, threads=threads)
+    work, place = (cell.model, dataset, cell.batch), (board.device, board.name, board.emulated)
+    return Setup(*work, threads, *place, commit=commit)
 
 
 def done_cells(

@@ -58,7 +58,7 @@ def test_engines_choose_the_same_tokens_and_take_turns(
     for line in result.lines:
         assert (line.prompt.n, line.token.n) == (2 * generation.PROMPTS, 2 * generation.ANSWERS)
         assert line.token.min > 0
-    records = generation_records(result, "abc", 1)
+    records = generation_records(result, 1)
     found = {(x.engine, x.metric): x.value for x in records}
     assert len(found) == 4
     assert found["pockengine", "token_ms"] == result.lines[1].token.median
@@ -90,7 +90,7 @@ def test_stored_weights_answer_as_what_they_decode_to(
     measurement = GenerationMeasurement(str(folder), PROMPT, ANSWER, 1, rounds=2, storage=storage)
     result = measure_generation(measurement, tmp_path)
     assert result.lines[-1].engine == f"pockengine-{storage}"
-    assert {x.dtype for x in generation_records(result, "abc", 1)} == {"f32", storage}
+    assert {x.dtype for x in generation_records(result, 1)} == {"f32", storage}
 
 
 def test_engines_exist_for_each_storage() -> None:

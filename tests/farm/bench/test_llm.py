@@ -124,7 +124,7 @@ def test_losses_match_transformers(folder: Path, result: LlmResult) -> None:
 
 @pytest.mark.nightly
 def test_figures_become_records_and_a_table(result: LlmResult) -> None:
-    records = llm_records(result, "abc", 1)
+    records = llm_records(result, 1)
     steps = {(x.engine, x.scheme): x for x in records if x.metric == "step_ms"}
     speeds = {(x.engine, x.scheme): x.value for x in records if x.metric == "tokens_per_s"}
     assert len(steps) == len(result.lines)

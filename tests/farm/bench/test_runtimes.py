@@ -63,7 +63,7 @@ def test_missing_runtimes_have_a_line_with_the_reason(result: SuiteResult) -> No
 
 @pytest.mark.nightly
 def test_figures_become_records(result: SuiteResult) -> None:
-    records = records_of(result, "abc", 1)
+    records = records_of(result, 1)
     steps = [record for record in records if record.metric == "step_ms"]
     assert [(x.engine, x.scheme) for x in steps] == [(x.engine, x.scheme) for x in result.lines]
     versions = {x.engine: x.engine_version for x in steps}

@@ -58,7 +58,7 @@ def test_every_engine_is_checked_and_timed(result: SuiteResult) -> None:
 
 
 def test_figures_become_records_and_tables(result: SuiteResult) -> None:
-    records = records_of(result, "abc", 1, PEAKS)
+    records = records_of(result, 1, PEAKS)
     steps = [record for record in records if record.metric == "step_ms"]
     assert [(record.engine, record.scheme) for record in steps] == [
         (line.engine, line.scheme) for line in result.lines

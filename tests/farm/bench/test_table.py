@@ -14,7 +14,7 @@ from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record
 from pockengine.farm.results.setup import EngineRun, Setup, finite_or_large
 
-BOARD = Setup("abc", "rpi4", "rpi4-qemu", True, "net", "photos", 4, threads=2)
+BOARD = Setup("net", "photos", 4, 2, "rpi4", "rpi4-qemu", emulated=True, commit="abc")
 FULL = EngineRun("pockengine", "1", "full")
 
 
