@@ -16,7 +16,7 @@ import click
 import numpy as np
 
 from pockengine import AdamW, Storage, __version__, compile
-from pockengine.compiler.ir.graph import Graph, ParamKind
+from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.program import Program
 from pockengine.farm.results.results import Record
 from pockengine.farm.results.setup import EngineRun, Setup
@@ -26,18 +26,12 @@ from pockengine.studies.course import (
     accuracies,
     accuracy_record,
     append_records,
+    bytes_of,
     setup_of,
 )
 from pockengine.studies.frozen.steps import cpu_times
 from pockengine.studies.sparse.sizes import Sizes
-from pockengine.studies.sparse.subjects import (
-    MODELS,
-    StudyFolders,
-    classes_of,
-    load_module,
-    make_subject,
-    make_task,
-)
+from pockengine.studies.sparse.subjects import MODELS, StudyFolders, graph_and_task
 from pockengine.studies.turns import Spread
 
 MODEL = "minilm-l6"
@@ -76,7 +70,7 @@ def compile_each(graph: Graph, scheme: str, task: Task, folder: Path) -> list[Co
         ).program
     steps = cpu_times([folder / weights for weights in WEIGHTS], _first_batch(task))
     return [
-        CompiledWeights(weights, folder / weights, program.arena_bytes, *_bytes(program), step)
+        CompiledWeights(weights, folder / weights, program.arena_bytes, *bytes_of(program), step)
         for (weights, program), step in zip(programs.items(), steps, strict=True)
     ]
 
@@ -84,14 +78,6 @@ def compile_each(graph: Graph, scheme: str, task: Task, folder: Path) -> list[Co
 def _first_batch(task: Task) -> Mapping[str, np.ndarray]:
     first = task.tuning.train.take(np.arange(BATCH))
     return {**first.inputs, TARGET: first.labels}
-
-
-def _bytes(program: Program) -> tuple[int, int]:
-    """Return the bytes of weights, and of the optimiser's states."""
-    sizes = {True: 0, False: 0}
-    for param in program.params.values():
-        sizes[param.kind is ParamKind.OPTIMIZER] += param.value.type.nbytes
-    return sizes[False], sizes[True]
 
 
 def records_of(
@@ -121,10 +107,7 @@ def study(
     places: StudyFolders, dataset: str, course: Course, sizes: Sizes
 ) -> Iterator[list[Record]]:
     """Yield the records of each storage format, f32 first, when its trainings end."""
-    model = MODELS[MODEL]
-    task = make_task(model, dataset, places, sizes)
-    module = load_module(model, places, classes_of(dataset))
-    graph = make_subject(model, module, dataset, BATCH).graph
+    graph, task = graph_and_task(MODELS[MODEL], dataset, places, sizes, BATCH)
     setup = setup_of(MODEL, dataset, BATCH, course)
     rates: tuple[float, ...] = RATES
     with tempfile.TemporaryDirectory(prefix="pockengine-study-") as folder:

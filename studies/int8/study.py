@@ -18,22 +18,10 @@ from rich.table import Table
 from pockengine import Sgd, compile
 from pockengine.compiler.ir.graph import Graph
 from pockengine.finetune.task import Task
-from pockengine.studies.course import (
-    Course,
-    accuracies,
-    accuracy_record,
-    append_records,
-    setup_of,
-)
+from pockengine.studies.course import Course, accuracies, accuracy_record, append_records, setup_of
 from pockengine.studies.int8.variants import VARIANTS, Variant
 from pockengine.studies.sparse.sizes import Sizes
-from pockengine.studies.sparse.subjects import (
-    MODELS,
-    StudyFolders,
-    load_module,
-    make_subject,
-    make_task,
-)
+from pockengine.studies.sparse.subjects import MODELS, StudyFolders, graph_and_task
 from pockengine.terminal import PlainConsole
 
 BATCH = 16
@@ -110,8 +98,7 @@ def main(
     for name, dataset in pairs(models, datasets):
         known = MODELS[name]
         model = known if name.startswith("resnet") else replace(known, size=size)
-        task = make_task(model, dataset, places, sizes)
-        graph = make_subject(model, load_module(model, places, 10), dataset, BATCH).graph
+        graph, task = graph_and_task(model, dataset, places, sizes, BATCH)
         title = f"{name}-{model.size}, {dataset}, {scheme}: {train} rows, {epochs} epochs"
         table = Table(title=title, title_justify="left")
         for heading in ("variant", "rate", "test accuracy, %", "of each seed", "arena, bytes"):

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from pockengine import AdamW, from_torch
+from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.optim import Optimizer
 from pockengine.errors import FinetuneError
 from pockengine.finetune.subject import Subject
@@ -165,3 +166,12 @@ def make_subject(model: Model, module: nn.Module, dataset: str, batch: int = BAT
     graph = from_torch(module, inputs, loss="cross_entropy")
     outputs = [name for name in graph.outputs if name != "loss"]
     return Subject(model.name, graph, outputs[0])
+
+
+def graph_and_task(
+    model: Model, dataset: str, places: StudyFolders, sizes: Sizes, batch: int
+) -> tuple[Graph, Task]:
+    """Return the forward graph of a pretrained model for a data set, and the data."""
+    task = make_task(model, dataset, places, sizes)
+    module = load_module(model, places, classes_of(dataset))
+    return make_subject(model, module, dataset, batch).graph, task

@@ -15,25 +15,18 @@ import numpy as np
 from rich.table import Table
 
 from pockengine import AdamW, Storage, compile
-from pockengine.compiler.ir.graph import Graph, ParamKind
-from pockengine.compiler.program import Program
+from pockengine.compiler.ir.graph import Graph
 from pockengine.finetune.task import Task
 from pockengine.studies.course import (
     Course,
     accuracies,
     accuracy_record,
     append_records,
+    bytes_of,
     setup_of,
 )
 from pockengine.studies.sparse.sizes import Sizes
-from pockengine.studies.sparse.subjects import (
-    MODELS,
-    StudyFolders,
-    classes_of,
-    load_module,
-    make_subject,
-    make_task,
-)
+from pockengine.studies.sparse.subjects import MODELS, StudyFolders, graph_and_task
 from pockengine.terminal import PlainConsole
 
 MODEL = "minilm-l6"
@@ -92,15 +85,7 @@ def outcome_of(
 
         rates = RATES[course.scheme] if rate is None else (rate,)
         found = accuracies(folder, rates, task, course)
-        return Outcome(storage, *found, *_bytes(compiled.program))
-
-
-def _bytes(program: Program) -> tuple[int, int]:
-    """Return the bytes of weights, and of the optimiser's states."""
-    sizes = {True: 0, False: 0}
-    for param in program.params.values():
-        sizes[param.kind is ParamKind.OPTIMIZER] += param.value.type.nbytes
-    return sizes[False], sizes[True]
+        return Outcome(storage, *found, *bytes_of(compiled.program))
 
 
 @click.command()
@@ -123,18 +108,16 @@ def main(
     json_file: Path | None,
 ) -> None:
     """Train MiniLM with weights and states in fewer bits, and print the accuracy of each format."""
-    places, model = StudyFolders(data, None, data), MODELS[MODEL]
+    places = StudyFolders(data, None, data)
     course, sizes = Course(scheme, epochs, threads), Sizes(train, train // 5, test)
-    task = make_task(model, dataset, places, sizes)
-    module = load_module(model, places, classes_of(dataset))
-    graph = make_subject(model, module, dataset, BATCH).graph
+    subject = graph_and_task(MODELS[MODEL], dataset, places, sizes, BATCH)
     table = Table(title=f"{MODEL}, {dataset}, {scheme}: {train} rows, {epochs} epochs")
     headings = ("stored", "rate", "test accuracy, %", "of each seed", "weights", "states, bytes")
     for heading in headings:
         table.add_column(heading)
     rate = None
     for storage in STORED[scheme]:
-        outcome = outcome_of(storage, rate, (graph, task), course)
+        outcome = outcome_of(storage, rate, subject, course)
         rate = outcome.rate
         table.add_row(*_row(outcome))
         if json_file is not None:
