@@ -52,11 +52,6 @@ class AmxSpec:
     form: ClassVar = "amx"
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Rows, columns and steps."""
-        return self.product.m, self.product.n, self.product.k
-
-    @property
     def scratch_bytes(self) -> int:
         """Scratch of the whole kernel: shared lines, and each thread's block and its sums."""
         p = self.product

@@ -31,11 +31,6 @@ class BlocksSpec:
         return f"blocks{self.bits}" + ("_dot" if self.product.b_transposed else "")
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Rows, columns and steps."""
-        return self.product.m, self.product.n, self.product.k
-
-    @property
     def steps(self) -> int:
         """Rows of bytes in a pass: a power of two, which divides a block's."""
         if self.lanes > 4:

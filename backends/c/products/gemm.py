@@ -4,7 +4,7 @@ The templates are gemm*.inc.h of runtime/kernels; product.py chooses the paramet
 comes from the fusion, and so does the decoding of a weight, which the templates do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pockengine.backends.c.elementwise.epilogue import Anchored, open_fusion, split_fusion
@@ -50,9 +50,9 @@ MATMUL = KernelFamily(choose_matmul, matmul_kernel)
 def product_kernel(opened: Anchored, spec: ProductSpec, device: Device) -> Kernel:
     """Emit a product; the anchor's operands are A and B, or its codes and scales, in this order."""
     body, prelude = product_text(opened, spec)
-    m, n, k = spec.sizes
+    p = (isinstance(spec, TiledSpec) and spec.f32) or spec.product
     return define_kernel(
-        name=f"pe_{spec.kind}_{opened.title}_{m}x{n}x{k}_{spec.form}",
+        name=f"pe_{spec.kind}_{opened.title}_{p.m}x{p.n}x{p.k}_{spec.form}",
         isa=device.cpu.isa,
         parameters=opened.parameters,
         body=body,
@@ -129,18 +129,8 @@ def _tiled_prelude(opened: Anchored, spec: TiledSpec) -> Text:
 
 def _stream_prelude(opened: Anchored, spec: StreamSpec) -> Text:
     p = spec.product
-    macros: dict[str, object] = {
-        "PE_FN(name)": f"PE_JOIN({opened.symbol}_, name)",
-        "PE_VL": spec.lanes,
-        "PE_STEPS": spec.steps,
-        "PE_PITCH": spec.pitch,
-        "PE_M": p.m,
-        "PE_N": p.n,
-        "PE_K": p.k,
-        "PE_A_ROW": p.a_row,
-        "PE_B_PITCH": p.b_pitch,
-        **_element_macros(p),
-    }
+    macros = _macros(opened, p, spec.lanes, {"PE_STEPS": spec.steps, "PE_PITCH": spec.pitch})
+    macros |= {"PE_B_PITCH": p.b_pitch, **_element_macros(p)}
     return _comment(p) + template(macros, opened.store, "gemm_stream")
 
 
@@ -174,15 +164,7 @@ def _blocks_run(opened: Anchored, spec: BlocksSpec) -> str:
 
 def _blocks_prelude(opened: Anchored, spec: BlocksSpec) -> Text:
     p = spec.product
-    macros: dict[str, object] = {
-        "PE_FN(name)": f"PE_JOIN({opened.symbol}_, name)",
-        "PE_VL": spec.lanes,
-        "PE_BITS": spec.bits,
-        "PE_M": p.m,
-        "PE_N": p.n,
-        "PE_K": p.k,
-        "PE_A_ROW": p.a_row,
-    }
+    macros = _macros(opened, p, spec.lanes, {"PE_BITS": spec.bits})
     if p.b_transposed:
         text = template(macros | {"PE_NV": spec.dots}, opened.store, "gemm_blocks_dot")
     else:
@@ -193,13 +175,7 @@ def _blocks_prelude(opened: Anchored, spec: BlocksSpec) -> Text:
 
 def _amx_prelude(opened: Anchored, spec: AmxSpec) -> Text:
     p = spec.product
-    macros: dict[str, object] = {
-        "PE_FN(name)": f"PE_JOIN({opened.symbol}_, name)",
-        "PE_VL": 16,
-        "PE_M": p.m,
-        "PE_N": p.n,
-        "PE_K": p.k,
-        "PE_A_ROW": p.a_row,
+    macros = _macros(opened, p, 16, {}) | {
         "PE_A_STEP": p.a_step,
         "PE_B_PITCH": p.b_pitch,
         "PE_B_TRANSPOSED": int(p.b_transposed),
@@ -217,16 +193,24 @@ def _amx_prelude(opened: Anchored, spec: AmxSpec) -> Text:
     return _comment(p) + template(macros, opened.store, "gemm_amx")
 
 
-def _matrix_macros(opened: Anchored, p: MatmulShape, tile: Tile) -> dict[str, object]:
+def _macros(
+    opened: Anchored, p: MatmulShape, lanes: int, method: Mapping[str, object]
+) -> dict[str, object]:
+    """Macros of every method of products, with the method's own."""
     return {
         "PE_FN(name)": f"PE_JOIN({opened.symbol}_, name)",
-        "PE_VL": tile.lanes,
-        "PE_MR": tile.rows,
-        "PE_NV": tile.vectors,
+        "PE_VL": lanes,
+        **method,
         "PE_M": p.m,
         "PE_N": p.n,
         "PE_K": p.k,
         "PE_A_ROW": p.a_row,
+    }
+
+
+def _matrix_macros(opened: Anchored, p: MatmulShape, tile: Tile) -> dict[str, object]:
+    method = {"PE_MR": tile.rows, "PE_NV": tile.vectors}
+    return _macros(opened, p, tile.lanes, method) | {
         "PE_B_PITCH": p.b_pitch,
         "PE_BATCH": p.batch,
         "PE_A_BATCH(i)": batch_offset(p.a_batch, p.batch),

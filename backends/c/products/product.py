@@ -90,11 +90,6 @@ class DotSpec:
     form: ClassVar = "dot"
     scratch_bytes: ClassVar = 0
 
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Rows, columns and steps."""
-        return self.product.m, self.product.n, self.product.k
-
 
 @dataclass(frozen=True)
 class TiledSpec:
@@ -120,12 +115,6 @@ class TiledSpec:
     def form(self) -> str:
         """The tile in the kernel's name."""
         return str(self.plan.tile)
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Rows, columns and steps, of f32."""
-        product = self.f32 or self.product
-        return product.m, product.n, product.k
 
     @property
     def sums(self) -> int:
@@ -171,11 +160,6 @@ class StreamSpec:
 
     kind: ClassVar = "f32"
     form: ClassVar = "stream"
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Rows, columns and steps."""
-        return self.product.m, self.product.n, self.product.k
 
     @property
     def steps(self) -> int:
