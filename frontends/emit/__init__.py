@@ -4,6 +4,7 @@ Functions take and return `Tensor`s, with dimensions in the framework's numberin
 layout that moves least. `nn.py` has the operations of neural nets. No framework is imported.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -104,6 +105,18 @@ def reduce(g: Builder, op: str, x: Tensor, dims: Sequence[int], keepdims: bool) 
         return Tensor(value, x.layout)
     remaining = [dim for dim in range(x.rank) if dim not in gone]
     return Tensor(value, tuple(remaining.index(dim) for dim in x.layout if dim in remaining))
+
+
+def log_sum_exp(g: Builder, x: Tensor, dims: Sequence[int], keepdims: bool) -> Tensor:
+    """log(sum(exp(x))), computed from the maximum on, unless that is infinite."""
+    top = reduce(g, "reduce_max", x, dims, keepdims=True)
+    endless = arithmetic(g, "eq", unary("abs")(g, top), math.inf)
+    top = choose(g, endless, 0.0, top)
+    top = unary("stop_gradient")(g, top)  # its share of the gradient cancels
+    powers = unary("exp")(g, arithmetic(g, "sub", x, top))
+    total = reduce(g, "reduce_sum", powers, dims, keepdims=True)
+    y = arithmetic(g, "add", unary("log")(g, total), top)
+    return y if keepdims else squeeze(g, y, dims)
 
 
 def _is_mask(x: Tensor) -> bool:

@@ -66,15 +66,11 @@ def reduce_log_sum_exp(
     keepdims: int = 1,
     noop_with_empty_axes: int = 0,
 ) -> Tensor:
-    """log(sum(exp(x))), computed from the maximum on."""
-    g, dims = ctx.g, dims_of(x.rank, reduced, axes) or []
+    """log(sum(exp(x)))."""
+    dims = dims_of(x.rank, reduced, axes) or []
     if noop_with_empty_axes and not dims:
         return x
-    top = emit.reduce(g, "reduce_max", x, dims, keepdims=True)
-    powers = emit.unary("exp")(g, emit.arithmetic(g, "sub", x, top))
-    total = emit.reduce(g, "reduce_sum", powers, dims, keepdims=True)
-    y = emit.arithmetic(g, "add", emit.unary("log")(g, total), top)
-    return y if keepdims else emit.squeeze(g, y, dims or list(range(x.rank)))
+    return emit.log_sum_exp(ctx.g, x, dims or range(x.rank), keepdims=bool(keepdims))
 
 
 def _define_place(name: str, before: Step) -> None:

@@ -41,47 +41,34 @@ def sum_(
     return emit.reduce(ctx.g, "reduce_sum", x, dims=dim or (), keepdims=keepdim)
 
 
-@aten("amax.default")
-def amax(ctx: AtenContext, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
-    """Take the maximum over all or some dimensions."""
-    return emit.reduce(ctx.g, "reduce_max", x, dims=dim, keepdims=keepdim)
-
-
-@aten("amin.default")
-def amin(ctx: AtenContext, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
-    """Take the minimum over all or some dimensions."""
-    return emit.reduce(ctx.g, "reduce_min", x, dims=dim, keepdims=keepdim)
-
-
-@aten("max.default")
-def max_all(ctx: AtenContext, x: Tensor) -> Tensor:
-    """Take the largest element."""
-    return emit.reduce(ctx.g, "reduce_max", x, (), keepdims=False)
-
-
-@aten("min.default")
-def min_all(ctx: AtenContext, x: Tensor) -> Tensor:
-    """Take the smallest element."""
-    return emit.reduce(ctx.g, "reduce_min", x, (), keepdims=False)
-
-
-@aten("max.dim")
-def max_dim(ctx: AtenContext, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
-    """Take the maximum along a dimension, and its index; one of equal elements counts."""
-    return _best(ctx, x, x, dim)
-
-
-@aten("min.dim")
-def min_dim(ctx: AtenContext, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
-    """Take the minimum along a dimension, and its index; one of equal elements counts."""
-    return _best(ctx, x, _turned(ctx, x), dim)
-
-
 def _turned(ctx: AtenContext, x: Tensor) -> Tensor:
     """Return numbers in the opposite order; -1 - x has no overflow for integers."""
     if x.dtype is F32:
         return emit.unary("neg")(ctx.g, x)
     return emit.arithmetic(ctx.g, "sub", -1, x)
+
+
+def _same(ctx: AtenContext, x: Tensor) -> Tensor:
+    return x
+
+
+def _define_extreme(name: str, op: str, key: Callable[[AtenContext, Tensor], Tensor]) -> None:
+    @aten(f"a{name}.default")
+    def over(ctx: AtenContext, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
+        return emit.reduce(ctx.g, op, x, dims=dim, keepdims=keepdim)
+
+    @aten(f"{name}.default")
+    def of_all(ctx: AtenContext, x: Tensor) -> Tensor:
+        return emit.reduce(ctx.g, op, x, (), keepdims=False)
+
+    @aten(f"{name}.dim")
+    def with_index(ctx: AtenContext, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
+        """Take the extreme along a dimension, and its index; one of equal elements counts."""
+        return _best(ctx, x, key(ctx, x), dim)
+
+
+_define_extreme("max", "reduce_max", _same)
+_define_extreme("min", "reduce_min", _turned)
 
 
 def _best(ctx: AtenContext, x: Tensor, key: Tensor, dim: int) -> list[Tensor]:
@@ -175,15 +162,8 @@ _define_with_mean("var_mean.correction", var)
 
 @aten("logsumexp.default")
 def logsumexp(ctx: AtenContext, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
-    """log(sum(exp(x))), computed from the maximum on, unless that is infinite."""
-    top = emit.reduce(ctx.g, "reduce_max", x, dim, keepdims=True)
-    endless = emit.arithmetic(ctx.g, "eq", emit.unary("abs")(ctx.g, top), math.inf)
-    top = emit.choose(ctx.g, endless, 0.0, top)
-    top = emit.unary("stop_gradient")(ctx.g, top)  # its share of the gradient cancels
-    powers = emit.unary("exp")(ctx.g, emit.arithmetic(ctx.g, "sub", x, top))
-    total = emit.reduce(ctx.g, "reduce_sum", powers, dim, keepdims=True)
-    y = emit.arithmetic(ctx.g, "add", emit.unary("log")(ctx.g, total), top)
-    return y if keepdim else emit.squeeze(ctx.g, y, dim)
+    """log(sum(exp(x)))."""
+    return emit.log_sum_exp(ctx.g, x, dim, keepdims=keepdim)
 
 
 @aten("linalg_vector_norm.default")

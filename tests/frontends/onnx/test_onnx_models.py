@@ -229,6 +229,17 @@ def test_softmax_before_opset_13_flattens_the_last_dimensions() -> None:
     np.testing.assert_allclose(old / old[:, :1, :1], np.exp(x - x[:, :1, :1]), rtol=1e-4)
 
 
+def test_infinite_maxima_are_not_subtracted_from_logits() -> None:
+    x = np.array([[0, -np.inf], [-np.inf, -np.inf], [np.inf, 0]], np.float32)
+    node = helper.make_node("ReduceLogSumExp", ["x"], ["y"], axes=[1], keepdims=0)
+    graph = from_onnx(make([node], {"x": x.shape}, {"y": (3,)}))
+
+    with np.errstate(divide="ignore"):
+        found = outputs_of(graph, {"x": x})["y"]
+
+    np.testing.assert_array_equal(found, [0, -np.inf, np.inf])
+
+
 @pytest.mark.parametrize("opset", [11, 13, 17, 21])
 def test_axes_as_attribute_and_as_input(opset: int) -> None:
     axes = np.asarray([1], np.int64)
