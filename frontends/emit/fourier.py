@@ -60,3 +60,9 @@ def fft(g: Builder, x: Complex, dim: int, factor: float, *, forward: bool) -> Co
         emit.arithmetic(g, "add", _times(g, x.real, dim, cosines), _times(g, x.imag, dim, sines)),
         emit.arithmetic(g, "sub", _times(g, x.imag, dim, cosines), _times(g, x.real, dim, sines)),
     )
+
+
+def of_length(g: Builder, x: Tensor, dim: int, length: int) -> Tensor:
+    """Cut a dimension, or pad it with zeros, at its end."""
+    high = tuple(length - x.shape[dim] if other == dim else 0 for other in range(x.rank))
+    return emit.pad(g, x, (0,) * x.rank, high, value=0.0)

@@ -86,6 +86,14 @@ def polygamma(g: Builder, order: int, x: Tensor) -> Tensor:
     return emit.weighted(g, zeta, sign * math.factorial(order))
 
 
+def polygamma_of(g: Builder, order: Tensor, x: Tensor) -> Tensor:
+    """Differentiate log gamma order + 1 times; the order must be known now."""
+    number = emit.number(g, order)
+    if number is None or number < 0 or number != int(number):
+        raise Unsupported("polygamma of an order that is no whole number known now")
+    return polygamma(g, int(number), x)
+
+
 FORMULAS: dict[str, Emitter] = {
     "average": _average,
     "celu": activation.celu,
@@ -105,6 +113,7 @@ FORMULAS: dict[str, Emitter] = {
     "log_sigmoid": activation.log_sigmoid,
     "logical_xor": _apply("ne"),
     "mish": activation.mish,
+    "polygamma": polygamma_of,
     "prelu": activation.prelu,
     "relu6": activation.relu6,
     "selu": activation.selu,

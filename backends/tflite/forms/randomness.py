@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pockengine.backends.tflite.forms.form import Form
+from pockengine.backends.tflite.forms.wide import lower
 from pockengine.backends.tflite.kinds import FLOAT, UNSIGNED, WIDE
 from pockengine.backends.tflite.parts import LiteTensor
 from pockengine.backends.tflite.writer import EntryWriter
@@ -22,11 +23,11 @@ def _random_uniform(w: EntryWriter, node: Node) -> None:
     """Hash each element's number and the stream's key; see compiler/ops/random.py."""
     (seed,), shape = node.operands, node.result.shape
     stream = node.attrs["stream"] * STREAM_STEP & 0xFFFFFFFF
-    bits = _wrapped(w, w.cast(w.read(seed), WIDE))
+    bits = lower(w, w.cast(w.read(seed), WIDE))
     key = _mixed(w, w.broadcast("BITWISE_XOR", bits, w.unsigned(stream)))
     places = w.constant(np.arange(node.result.type.size, dtype=np.int64))
     numbers = w.cast(_mixed(w, w.cast(places, UNSIGNED)), WIDE)
-    drawn = _mixed(w, _wrapped(w, w.broadcast("ADD", numbers, w.cast(key, WIDE))))
+    drawn = _mixed(w, lower(w, w.broadcast("ADD", numbers, w.cast(key, WIDE))))
     upper = w.cast(w.cast(_right(w, drawn, 8), WIDE), FLOAT)
     w.bind(node.result, w.reshape(w.broadcast("MUL", upper, w.scalar(UNIT)), shape))
 
@@ -37,17 +38,12 @@ def _mixed(w: EntryWriter, x: LiteTensor) -> LiteTensor:
         x = w.broadcast("BITWISE_XOR", x, _right(w, x, shift))
         if factor != 1:
             whole = w.broadcast("MUL", w.cast(x, WIDE), w.scalar(factor, I64))
-            x = _wrapped(w, whole)
+            x = lower(w, whole)
     return x
 
 
 def _right(w: EntryWriter, x: LiteTensor, shift: int) -> LiteTensor:
     return w.broadcast("RIGHT_SHIFT", x, w.unsigned(shift))
-
-
-def _wrapped(w: EntryWriter, x: LiteTensor) -> LiteTensor:
-    """The lower 32 bits of 64."""
-    return w.cast(w.broadcast("FLOOR_MOD", x, w.scalar(2**32, I64)), UNSIGNED)
 
 
 FORMS: Mapping[str, Form] = {"random_uniform": _random_uniform}

@@ -9,7 +9,7 @@ from pockengine.frontends import emit
 from pockengine.frontends.emit import bits
 from pockengine.frontends.emit import gradient as emit_gradient
 from pockengine.frontends.emit.halves import rounded
-from pockengine.frontends.emit.meanings import alike, emitter, polygamma
+from pockengine.frontends.emit.meanings import alike, emitter, polygamma_of
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.emit.power import whole_power
 from pockengine.frontends.jax.primitives.emulated_types import INTEGERS, converted
@@ -168,12 +168,9 @@ def cube_root(ctx: JaxContext, x: Tensor, **_: Any) -> Tensor:
 
 
 @primitive("polygamma")
-def polygamma_(ctx: JaxContext, order: Tensor, x: Tensor, **_: Any) -> Tensor:
+def polygamma(ctx: JaxContext, order: Tensor, x: Tensor, **_: Any) -> Tensor:
     """Differentiate log gamma order + 1 times."""
-    number = emit.number(ctx.g, order)
-    if number is None or number < 0 or number != int(number):
-        raise Unsupported("polygamma of an order that is no whole number known now")
-    return polygamma(ctx.g, int(number), x)
+    return polygamma_of(ctx.g, order, x)
 
 
 def _total_order(ctx: JaxContext, a: Tensor, b: Tensor, op: str) -> Tensor:

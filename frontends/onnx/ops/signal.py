@@ -4,7 +4,7 @@ import numpy as np
 
 from pockengine.frontends import emit
 from pockengine.frontends.emit.complex import Complex
-from pockengine.frontends.emit.fourier import fft, irfft
+from pockengine.frontends.emit.fourier import fft, irfft, of_length
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, reshape
 from pockengine.frontends.onnx.ops.registry import OnnxContext, integers, onnx_op
@@ -31,12 +31,6 @@ def _joined(ctx: OnnxContext, x: Complex) -> Tensor:
     return emit.concat(ctx.g, pair, len(x.shape))
 
 
-def _long(ctx: OnnxContext, x: Tensor, dim: int, points: int) -> Tensor:
-    """Cut a dimension, or fill it up by zeros."""
-    high = tuple(points - x.shape[dim] if i == dim else 0 for i in range(x.rank))
-    return emit.pad(ctx.g, x, (0,) * x.rank, high, value=0.0)
-
-
 @onnx_op("DFT", static=(1, 2))
 def dft(
     ctx: OnnxContext,
@@ -54,11 +48,11 @@ def dft(
     length = None if dft_length is None else int(np.ravel(dft_length)[0])
     if onesided and inverse:
         points = length or 2 * (x.shape[dim] - 1)
-        halves = _parts(ctx, _long(ctx, x, dim, points // 2 + 1))
+        halves = _parts(ctx, of_length(ctx.g, x, dim, points // 2 + 1))
         real = irfft(ctx.g, halves, dim, points=points, factor=1 / points)
         return reshape(ctx.g, real, (*real.shape, 1))
     points = length or x.shape[dim]
-    whole = _parts(ctx, _long(ctx, x, dim, points))
+    whole = _parts(ctx, of_length(ctx.g, x, dim, points))
     y = fft(ctx.g, whole, dim, 1 / points if inverse else 1.0, forward=not inverse)
     bins = points // 2 + 1 if onesided else points
     return emit.slice_dim(ctx.g, _joined(ctx, y), dim, start=0, stop=bins)

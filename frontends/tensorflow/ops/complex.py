@@ -6,6 +6,7 @@ them up, do the same to both parts.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -197,7 +198,7 @@ def _define_fft(rank: int) -> None:
         """Transform real numbers; longer lines are cropped, shorter ones padded with zeros."""
         dims = range(x.rank - rank, x.rank)
         for dim, length in zip(dims, integers(lengths), strict=True):
-            x = _of_length(ctx, x, dim, length)
+            x = fourier.of_length(ctx.g, x, dim, length)
         y = fourier.rfft(ctx.g, x, x.rank - 1, 1.0, whole=False)
         for dim in dims[:-1]:
             y = fourier.fft(ctx.g, y, dim, 1.0, forward=True)
@@ -209,18 +210,13 @@ def _define_fft(rank: int) -> None:
         *others, last = integers(lengths)
         count = len(x.shape)
         for dim, length in zip(range(count - rank, count - 1), others, strict=True):
-            x = emit_complex.each(lambda part, d=dim, n=length: _of_length(ctx, part, d, n), x)
+            resized = partial(fourier.of_length, ctx.g, dim=dim, length=length)
+            x = emit_complex.each(resized, x)
             x = fourier.fft(ctx.g, x, dim, 1.0, forward=False)
-        size = last // 2 + 1
-        x = emit_complex.each(lambda part: _of_length(ctx, part, count - 1, size), x)
+        resized = partial(fourier.of_length, ctx.g, dim=count - 1, length=last // 2 + 1)
+        x = emit_complex.each(resized, x)
         return fourier.irfft(ctx.g, x, count - 1, points=last, factor=1 / prod([*others, last]))
 
 
 for _rank in (1, 2, 3):
     _define_fft(_rank)
-
-
-def _of_length(ctx: TfContext, x: Tensor, dim: int, length: int) -> Tensor:
-    """Cut a dimension, or pad it with zeros, at its end."""
-    high = tuple(length - x.shape[dim] if other == dim else 0 for other in range(x.rank))
-    return emit.pad(ctx.g, x, (0,) * x.rank, high, value=0.0)

@@ -8,7 +8,7 @@ from pockengine.frontends.dtypes import known_dtype
 from pockengine.frontends.emit import activation as emit_activation
 from pockengine.frontends.emit import bits, division
 from pockengine.frontends.emit import gradient as emit_gradient
-from pockengine.frontends.emit.meanings import alike, emitter, polygamma
+from pockengine.frontends.emit.meanings import alike, emitter
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.emit.power import short_power
 from pockengine.frontends.layout import Tensor, permute, plain
@@ -19,8 +19,8 @@ from pockengine.frontends.tensorflow.ops.truths import converted
 MEANINGS = alike(
     """
     Abs Acos Acosh Add Asin Asinh Atan Atan2 Atanh Ceil Cos Cosh Elu Erf Erfc Exp Expm1 Floor
-    FloorMod IsFinite IsNan Log Log1p LogicalAnd LogicalNot LogicalOr Mul Neg Relu Relu6 Round
-    Sigmoid Sign Sin Sinh Softplus Softsign Square SquaredDifference Sub Tan Tanh
+    FloorMod IsFinite IsNan Log Log1p LogicalAnd LogicalNot LogicalOr Mul Neg Polygamma Relu Relu6
+    Round Sigmoid Sign Sin Sinh Softplus Softsign Square SquaredDifference Sub Tan Tanh
     """
 ) | {
     "AddN": "sum",
@@ -171,15 +171,6 @@ def floor_div(ctx: TfContext, x: Tensor, y: Tensor) -> Tensor:
 def truncate_div(ctx: TfContext, x: Tensor, y: Tensor) -> Tensor:
     """x / y rounded towards zero."""
     return division.quotient(ctx.g, x, y, "trunc")
-
-
-@tf_op("Polygamma")
-def polygamma_(ctx: TfContext, order: Tensor, x: Tensor) -> Tensor:
-    """Differentiate log gamma order + 1 times."""
-    number = emit.number(ctx.g, order)
-    if number is None or number < 0 or number != int(number):
-        raise Unsupported("polygamma of an order that is no whole number known now")
-    return polygamma(ctx.g, int(number), x)
 
 
 @tf_op("Bitcast")

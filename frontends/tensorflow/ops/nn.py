@@ -13,6 +13,7 @@ from pockengine.compiler.ir import Builder, Shape
 from pockengine.frontends import emit
 from pockengine.frontends.emit import nn as emit_nn
 from pockengine.frontends.emit.einsum import einsum as emit_einsum
+from pockengine.frontends.emit.matrices import turned
 from pockengine.frontends.emit.nn import NormParams, Unsupported, Window
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
 from pockengine.frontends.tensorflow.ops.blocks import Spread
@@ -36,11 +37,7 @@ def batch_matmul(
     ctx: TfContext, a: Tensor, b: Tensor, *, adj_x: bool = False, adj_y: bool = False
 ) -> Tensor:
     """Multiply batches of matrices."""
-    return emit.matmul(ctx.g, _swapped(a) if adj_x else a, _swapped(b) if adj_y else b)
-
-
-def _swapped(x: Tensor) -> Tensor:
-    return permute(x, (*range(x.rank - 2), x.rank - 1, x.rank - 2))
+    return emit.matmul(ctx.g, turned(a) if adj_x else a, turned(b) if adj_y else b)
 
 
 @tf_op("Einsum")
