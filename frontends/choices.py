@@ -1,13 +1,16 @@
 """User choices for an ONNX or TFLite model: constant inputs, and trained weights."""
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pockengine.errors import CompileError
+from pockengine.compiler.ir import Graph
+from pockengine.errors import CompileError, ImportModelError
+from pockengine.frontends.problems import listed
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -60,3 +63,41 @@ def _has_ending(model: Any, ending: str) -> bool:
 def opened(model: Any) -> ChosenModel:
     """Return a model with its choices; empty ones by default."""
     return model if isinstance(model, ChosenModel) else ChosenModel(model)
+
+
+class Decisions:
+    """Which weights of a file train: the user's choice, else all but those with a reason not to."""
+
+    def __init__(self, chosen: Mapping[str, bool]) -> None:
+        """Take the user's choices by name."""
+        self.chosen = chosen
+        self.frozen: dict[str, list[str]] = {}
+
+    def decide(self, name: str, reason: str) -> bool:
+        """Whether a weight trains, which does not for a reason, if any."""
+        if name in self.chosen:
+            return self.chosen[name]
+        if reason:
+            self.frozen.setdefault(reason, []).append(name)
+        return not reason
+
+    def check_among(self, names: Collection[str], what: str) -> None:
+        """Raise ImportModelError for a choice that is none of these names."""
+        for name in self.chosen:
+            if name not in names:
+                raise ImportModelError(
+                    f"{name!r} (trainable=, --trainable, --frozen) is no {what}; it has "
+                    f"{listed(list(names)) or 'none'}"
+                )
+
+    def tell(self, graph: Graph, *notes: str) -> None:
+        """Summarise in one line the weights that do not train, after notes, unless all do."""
+        read = {why: [n for n in self.frozen[why] if n in graph.params] for why in self.frozen}
+        parts = [f"{listed(names)} do not ({why})" for why, names in read.items() if names]
+        if notes or parts:
+            count = sum(param.trainable for param in graph.params.values())
+            warnings.warn(
+                f"{graph.name}: {count} weights train; {'; '.join([*notes, *parts])}. To change "
+                "it, say trainable={name: True or False}, or --trainable or --frozen NAME",
+                stacklevel=6,
+            )

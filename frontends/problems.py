@@ -1,12 +1,16 @@
 """All unsupported features of one model, collected for a single error."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pockengine.errors import ImportModelError
 
 NO_RULE = "there is no rule for it; express it by other operators or leave it out of the module"
 
 EMPTY = "a tensor without elements; leave out what computes with it"
+
+
+MOST_NAMED = 5
+"""Names that a message lists."""
 
 
 class Problems:
@@ -33,3 +37,9 @@ class Problems:
 
 def _listed(places: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(places))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -13,9 +13,10 @@ from onnx import ModelProto
 from pockengine.compiler.ir import Graph
 from pockengine.frontends.onnx.control import nested
 from pockengine.frontends.onnx.inline import flat_nodes
-from pockengine.frontends.onnx.roles import GENERATED, listed
+from pockengine.frontends.onnx.roles import GENERATED
 from pockengine.frontends.onnx.untie import last_scope
 from pockengine.frontends.onnx.weights import place_of
+from pockengine.frontends.problems import listed
 
 FOLDED = re.compile(r"onnx::Conv_\d+")
 """Names that PyTorch's older exporter gives to weights folded from a convolution and a batch

@@ -7,7 +7,6 @@ an exporter puts around a norm do not. A `Constant` operator trains in the role 
 the exporter is one that keeps weights as initializers.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,9 +14,10 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from pockengine.compiler.ir import Graph
-from pockengine.errors import ImportModelError
+from pockengine.frontends.choices import Decisions
 from pockengine.frontends.onnx.control import bodies, nested
 from pockengine.frontends.onnx.emulated_types import FLOAT_CODES
+from pockengine.frontends.problems import listed
 
 KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 PARAMETER = "PARAMETER"
@@ -50,7 +50,6 @@ WEIGHTS: Mapping[str, tuple[int, ...]] = {
 }
 STATES: Mapping[str, tuple[int, ...]] = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)}
 ARITHMETIC = ("Add", "Div", "Mul", "Sub")
-MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class ConstantReader:
         return [name for i, name in enumerate(self.node.input) if i != self.index and name]
 
 
-class Roles:
+class Roles(Decisions):
     """Facts about a model's constants, and the decisions so far."""
 
     def __init__(
@@ -74,10 +73,9 @@ class Roles:
     ) -> None:
         """Find the readers of each name; `chosen` maps names to whether they train, and takes
         precedence."""
-        self.chosen = chosen
+        super().__init__(chosen)
         self.kinds = _kinds(model.graph)
         self.literals = model.producer_name in LITERALS or bool(self.kinds)
-        self.frozen: dict[str, list[str]] = {}
         self.added: list[str] = []
         inner = list(nested(nodes))
         self._names = _float_names(model.graph, inner)
@@ -92,15 +90,11 @@ class Roles:
 
     def trains(self, name: str, data: np.ndarray) -> bool:
         """Whether an initializer trains; records the reason if not."""
-        if name in self.chosen:
-            return self.chosen[name]
         kind = self.kinds.get(name)
         reason = "" if kind == PARAMETER else self._reason(name, data)
         if kind not in (None, PARAMETER):
             reason = f"the file says {kind}"
-        if reason:
-            self.frozen.setdefault(reason, []).append(name)
-        return not reason
+        return self.decide(name, reason)
 
     def trains_as_constant(self, name: str, data: np.ndarray) -> bool:
         """Whether the value of a `Constant` operator is a weight."""
@@ -115,28 +109,13 @@ class Roles:
 
     def check(self) -> None:
         """Raise ImportModelError for a choice that is not a float tensor of the model."""
-        for name in self.chosen:
-            if name not in self._names:
-                raise ImportModelError(
-                    f"{name!r} (trainable=, --trainable, --frozen) is no float tensor of the "
-                    "model; it has "
-                    f"{listed(sorted(self._names)) or 'none'}"
-                )
+        self.check_among(sorted(self._names), "float tensor of the model")
 
-    def tell(self, graph: Graph) -> None:
+    def tell(self, graph: Graph, *notes: str) -> None:
         """Summarise the decisions in one line, unless simply all weights train."""
-        read = {why: [n for n in self.frozen[why] if n in graph.params] for why in self.frozen}
-        parts = [f"{listed(names)} do not ({why})" for why, names in read.items() if names]
         added = [name for name in self.added if name in graph.params]
-        if added:
-            parts.insert(0, f"{listed(added)} are `Constant` operators")
-        if parts:
-            count = sum(param.trainable for param in graph.params.values())
-            warnings.warn(
-                f"{graph.name}: {count} weights train; {'; '.join(parts)}. To change it, say "
-                "trainable={name: True or False}, or --trainable or --frozen NAME",
-                stacklevel=5,
-            )
+        operators = [f"{listed(added)} are `Constant` operators"] if added else []
+        super().tell(graph, *operators, *notes)
 
     def _reason(self, name: str, data: np.ndarray) -> str:
         """Return why a constant is not a parameter by its role; empty if it is one."""
@@ -235,12 +214,6 @@ def _are_multiples(rows: np.ndarray) -> bool:
 def per_channel(data: np.ndarray) -> bool:
     """Whether at most one dimension is longer than one."""
     return sum(size > 1 for size in data.shape) < 2
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _kinds(graph: GraphProto) -> dict[str, str]:

@@ -58,7 +58,8 @@ def _imported(walker: OperatorWalker, example_inputs: Any, loss: Any) -> Graph:
     walker.build(walker.main)
     outputs = walker.outputs()
     walker.problems.check(model.name)
-    walker.roles.check(walker.g.graph)
+    graph = walker.g.graph
+    walker.decisions.check_among(graph.params, f"weight of {graph.name}")
     g = walker.g
     if loss is not None and not outputs:
         raise ImportModelError(f"{model.name} has no output that a loss could judge")
@@ -66,7 +67,7 @@ def _imported(walker: OperatorWalker, example_inputs: Any, loss: Any) -> Graph:
         add_loss(g, next(iter(outputs.values())), loss)
     walker.name_outputs(outputs)
     DeadCode().run(g.graph)
-    walker.roles.tell(g.graph)
+    walker.decisions.tell(g.graph)
     if walker.integers and not any(param.quantization for param in g.graph.params.values()):
         raise ImportModelError(
             f"{model.name} has no int8 weights; calibrate it: quantize=pockengine.Int8({{...}})"

@@ -15,6 +15,7 @@ from pockengine.compiler.ir import Builder, Graph, Shape
 from pockengine.compiler.ir.evaluate import run as evaluate
 from pockengine.errors import ImportModelError
 from pockengine.frontends.bounds import MAX_ELEMENTS
+from pockengine.frontends.choices import Decisions
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Layout, Tensor, framework_order, identity
 from pockengine.frontends.problems import EMPTY, NO_RULE
@@ -29,7 +30,6 @@ from pockengine.frontends.tensorflow.lite.registry import (
 from pockengine.frontends.tensorflow.lite.roles import (
     STATISTICS,
     ZEROS,
-    Roles,
     bare_tensors,
     is_statistic,
 )
@@ -95,7 +95,7 @@ class OperatorWalker(GraphWalker):
         self.rows = 1
         self.depth = 0
         self.variables: dict[str, Known] = {}
-        self.roles = Roles(chosen)
+        self.decisions = Decisions(chosen)
         self.main = self._frame(0)
         self.main.bare = bare_tensors(self.main.graph)
         self._params: dict[tuple[int, ...], Tensor] = {}
@@ -237,7 +237,7 @@ class OperatorWalker(GraphWalker):
             name,
             np.array(data.transpose(layout), order="C"),
             permutation=None if layout == identity(data.ndim) else layout,
-            trainable=self.roles.trains(name, reason),
+            trainable=self.decisions.decide(name, reason),
         )
         source, integer = tensor.quantization(), weight_quantization(tensor)
         param = self.g.graph.params[value.name]
