@@ -164,9 +164,10 @@ def _reward(value: Any) -> float:
 _RATINGS: Mapping[str, Callable[[Any], float]] = {"label": _label, "reward": _reward}
 
 
-def _read(path: Path, forms: str) -> str:
+def _read(path: Path, forms: str, newline: str | None = None) -> str:
     try:
-        text = path.read_text(encoding="utf-8-sig")  # skips a byte order mark
+        with path.open(encoding="utf-8-sig", newline=newline) as file:  # skips a byte order mark
+            text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise FinetuneError(
             f"{path} cannot be read as text in UTF-8: {error}; save it so"
@@ -181,7 +182,7 @@ def _parse_all(path: Path, parse: Parse[T], forms: str) -> list[T]:
     if path.is_dir():
         rows = enumerate(read_dataset(path), 1)
         return [_parsed(path, number, row, parse=parse, forms=forms) for number, row in rows]
-    lines = _lines(_read(path, forms))
+    lines = _lines(_read(path, forms, newline=""))  # a carriage return is a space of JSON
     return [_parsed(path, number, line, parse=parse, forms=forms) for number, line in lines]
 
 
@@ -225,10 +226,14 @@ def _pair(number: int, row: Mapping[str, Any]) -> Pair:
 
 
 def _messages(row: Mapping[str, Any], name: str) -> list[Message]:
+    if not isinstance(row[name], list):
+        raise TypeError(f"{name} is {type(row[name]).__name__}, not a list of messages")
     return [_message(message) for message in row[name]]
 
 
 def _message(fields: Any) -> Message:
+    if not isinstance(fields, Mapping):
+        raise TypeError(f"a message is {type(fields).__name__}, not an object")
     _check_known(fields, _UNREAD)
     return {name: _text(fields, name) for name in ("role", "content")}
 

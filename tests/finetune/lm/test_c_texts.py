@@ -112,7 +112,8 @@ def opened(kind: str, template: str | None) -> Any:
 def test_rows_match_python(case: str, program: Path, tmp_path: Path) -> None:
     words = opened(*CASES[case])
     data, table = tmp_path / "data.jsonl", tmp_path / "table"
-    data.write_text("\n".join(map(json.dumps, examples())))
+    lines = (json.dumps(row, separators=(",\r", ":\t")) for row in examples())
+    data.write_text("\r\n".join(lines), newline="")
     table.write_bytes(tokenizer_table(words.backend_tokenizer, chat_of(words, tmp_path)))
     expected = pack(tokenize(words, read_examples(data), LENGTH).examples, LENGTH).arrays
     done = packed(program, table, data)
@@ -167,6 +168,8 @@ BAD: dict[str, tuple[str, str]] = {
     "no object": ("[1]", "it is not an object"),
     "no end": ('{"text": "a', "a text that does not end"),
     "two values": ('{"text": "a"} {}', "something behind the object"),
+    "two after a carriage return": ('{"text": "a"}\r{}', "something behind the object"),
+    "zero byte": ('{"text": "a"}\0', "something behind the object"),
     "half pair": ('{"text": "\\ud800"}', "half of a surrogate pair"),
     "no key": ('{"prompt": "a"}', "no messages, no prompt with completion"),
     "no role": ('{"messages": [{"content": "a"}]}', "without role or content"),
@@ -191,7 +194,7 @@ def test_errors_name_invalid_lines(case: str, program: Path, tmp_path: Path) -> 
     line, fault = BAD[case]
     data, table = tmp_path / "data.jsonl", tmp_path / "table"
     table.write_bytes(tokenizer_table(words.backend_tokenizer, chat_of(words, tmp_path)))
-    data.write_text('{"text": "a cow"}\n\n' + line)
+    data.write_text('{"text": "a cow"}\n\n' + line, newline="")
     done = packed(program, table, data)
     assert done.returncode == 1
     assert f"{data}, line 3 is not an example" in done.stderr.decode()

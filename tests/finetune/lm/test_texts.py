@@ -154,9 +154,25 @@ def test_lines_end_only_at_line_feeds_and_a_byte_order_mark_is_skipped(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_bytes('\ufeff{"text": "one\u2028two"}\r\n{"text": "three"}'.encode())
+    path.write_bytes('\ufeff{"text":\r"one\u2028two"}\r\n{"text": "three"}'.encode())
     examples = [(example.line, example.completion) for example in read_examples(path)]
     assert examples == [(1, "one\u2028two"), (2, "three")]
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ('{"messages": "hi"}', "messages is str, not a list of messages"),
+        ('{"messages": {"role": "user"}}', "messages is dict, not a list of messages"),
+        ('{"messages": ["hi"]}', "a message is str, not an object"),
+        ('{"messages": [null]}', "a message is NoneType, not an object"),
+        ('{"text": "one"}\r{"text": "two"}', "Extra data"),
+    ],
+)
+def test_error_names_a_malformed_line(tmp_path: Path, line: str, fault: str) -> None:
+    (tmp_path / "a.jsonl").write_text(f"\n{line}", newline="")
+    with pytest.raises(FinetuneError, match=rf"line 2 is not an example: .*{fault}"):
+        read_examples(tmp_path / "a.jsonl")
 
 
 def test_error_names_a_file_in_another_encoding(tmp_path: Path) -> None:

@@ -276,7 +276,8 @@ static void take_members(pe_example *e, pe_json *j, members *m) {
         }
     } while (pe_json_accept(j, ','));
     pe_json_expect(j, '}', "a comma or the end of the object is missing");
-    if (pe_json_peek(j)) {
+    pe_json_peek(j); /* skips spaces; a zero byte is none */
+    if (j->at < j->end) {
         pe_json_bad(j, "something behind the object");
     }
 }
