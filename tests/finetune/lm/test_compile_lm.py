@@ -37,7 +37,7 @@ def speaking() -> Any:
     return model
 
 
-def answers_of(folder: Path) -> list[str]:
+def answers_of(folder: Path, limit: int = LIMIT) -> list[str]:
     """Return the answers of transformers to the questions in one chat."""
     words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
@@ -47,7 +47,7 @@ def answers_of(folder: Path) -> list[str]:
         text = words.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         ids = words(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
         with torch.no_grad():
-            new = model.generate(ids, do_sample=False, max_new_tokens=LIMIT, pad_token_id=0)
+            new = model.generate(ids, do_sample=False, max_new_tokens=limit, pad_token_id=0)
         answer = words.decode(new[0, ids.shape[1] :], skip_special_tokens=True)
         messages.append({"role": "assistant", "content": answer})
     return [message["content"] for message in messages[1::2]]
@@ -94,15 +94,15 @@ def test_chat_matches_transformers(compiled: tuple[Path, Path, str]) -> None:
     assert drawn.stdout == again.stdout != other.stdout
 
 
-def test_an_earlier_answer_loses_its_thoughts(
-    compiled: tuple[Path, Path, str], tmp_path: Path
-) -> None:
-    """A letter of the first answer becomes the end of a thought, and a line break."""
-    folder = shutil.copytree(compiled[0], tmp_path / "thinks")
+def chatted_with(compiled: tuple[Path, Path, str], folder: Path, content: str, word: str) -> Any:
+    """Chat where a letter of the first answer is another word, and the template writes `content`.
+
+    Return the answers, those of transformers, and the chat's pieces.
+    """
+    folder = shutil.copytree(compiled[0], folder)
     letter = answers_of(folder)[0][3]
-    forgetful = "m['content'].split('</think>')[-1].lstrip('\n')"
-    words = tokenizer(TEMPLATE.replace("m['content']", forgetful))
-    changed = words.backend_tokenizer.to_str().replace(f'"{letter}":', '"</think>Ċ":')
+    words = tokenizer(TEMPLATE.replace("m['content']", content))
+    changed = words.backend_tokenizer.to_str().replace(f'"{letter}":', f'"{word}":')
     words = transformers.PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(changed),
         eos_token="</s>",
@@ -110,17 +110,34 @@ def test_an_earlier_answer_loses_its_thoughts(
     )
     words.save_pretrained(folder)
     chat = chat_of(words, folder)
-    (compiled[1] / "thinks.bin").write_bytes(tokenizer_table(words.backend_tokenizer, chat))
+    (compiled[1] / "changed.bin").write_bytes(tokenizer_table(words.backend_tokenizer, chat))
+    done = chatted(compiled, "\n".join(QUESTIONS), "--limit=4", "--tokenizer=changed.bin")
+    return done.stdout.decode(), "".join(f"{a}\n" for a in answers_of(folder, 4)), chat
 
-    done = chatted(compiled, "\n".join(QUESTIONS), f"--limit={LIMIT}", "--tokenizer=thinks.bin")
 
-    assert "</think>" in done.stdout.decode()
-    assert done.stdout.decode() == "".join(f"{answer}\n" for answer in answers_of(folder))
+def test_an_earlier_answer_loses_its_thoughts(
+    compiled: tuple[Path, Path, str], tmp_path: Path
+) -> None:
+    """A letter of the first answer becomes the end of a thought, and a line break."""
+    forgetful = "m['content'].split('</think>')[-1].lstrip('\n')"
+    ours, theirs, chat = chatted_with(compiled, tmp_path / "model", forgetful, "</think>Ċ")
+    assert "</think>" in ours
+    assert ours == theirs
     assert ChatForm.FORGETS | ChatForm.FORGETS_LINES in chat.form
     kept = tokenizer(TEMPLATE.replace("m['content']", "m['content'].split('</think>')[-1]"))
-    assert ChatForm.FORGETS in chat_of(kept, folder).form
-    assert ChatForm.FORGETS_LINES not in chat_of(kept, folder).form
-    assert ChatForm.FORGETS not in chat_of(tokenizer(), folder).form
+    assert ChatForm.FORGETS in chat_of(kept, compiled[0]).form
+    assert ChatForm.FORGETS_LINES not in chat_of(kept, compiled[0]).form
+    assert ChatForm.FORGETS not in chat_of(tokenizer(), compiled[0]).form
+
+
+def test_an_earlier_answer_loses_the_spaces_that_a_template_strips(
+    compiled: tuple[Path, Path, str], tmp_path: Path
+) -> None:
+    """The last letter of the first answer becomes a space and a line break."""
+    ours, theirs, chat = chatted_with(compiled, tmp_path / "model", "m['content'] | trim", "ĠĊ")
+    assert theirs.index(" \n\n") == 3
+    assert ours == theirs
+    assert ChatForm.STRIPS_ANSWER in chat.form
 
 
 def test_template_may_strip_questions(compiled: tuple[Path, Path, str]) -> None:
@@ -132,6 +149,15 @@ def test_template_may_strip_questions(compiled: tuple[Path, Path, str]) -> None:
     assert answered(compiled, " a\t\n") != answered(compiled, "a\n")
     assert answered(compiled, "a\rb\r\n") == answered(compiled, "a\rb\n")
     assert answered(compiled, "a\rb\n") != answered(compiled, "a\n")
+
+
+def test_an_empty_line_has_an_empty_completion(compiled: tuple[Path, Path, str]) -> None:
+    table = tokenizer_table(tokenizer(None).backend_tokenizer)
+    (compiled[1] / "plain.bin").write_bytes(table)
+    plain = "--tokenizer=plain.bin"
+    (answer,) = answered(compiled, "a\n", plain).splitlines()
+    assert answer
+    assert answered(compiled, "a\n\na\n", plain) == answer + b"\n\n" + answer + b"\n"
 
 
 def test_chat_on_an_emulated_board(compiled: tuple[Path, Path, str], tmp_path: Path) -> None:

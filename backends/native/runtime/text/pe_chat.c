@@ -65,7 +65,15 @@ static void forget_thoughts(pe_chat *chat, size_t answer) {
     chat->text_bytes -= kept - answer;
 }
 
-/* Appends an answer's text, which the next question follows. */
+/* Strips the last answer of surrounding spaces. */
+static void strip(pe_chat *chat, size_t answer) {
+    const char *text = chat->text + answer;
+    const size_t bytes = pe_tk_strip(chat->tokenizer, &text, chat->text_bytes - answer);
+    memmove(chat->text + answer, text, bytes);
+    chat->text_bytes = answer + bytes;
+}
+
+/* Appends an answer's text as the template writes it once a question follows. */
 static bool append_answer(pe_chat *chat, const int64_t *tokens, int64_t count) {
     const size_t answer = chat->text_bytes;
     bool first = false;
@@ -77,6 +85,9 @@ static bool append_answer(pe_chat *chat, const int64_t *tokens, int64_t count) {
         chat->text_bytes += pe_token_text(chat->tokenizer, tokens[i], &first, end);
     }
     forget_thoughts(chat, answer);
+    if (pe_tk_head_of(chat->tokenizer)->chat & PE_TK_STRIPS_ANSWER) {
+        strip(chat, answer);
+    }
     return true;
 }
 
@@ -125,7 +136,7 @@ pe_status pe_chat_answer(pe_chat *chat, const char *question, size_t bytes,
         const int64_t count =
             pe_tokenize(chat->tokenizer, chat->text, chat->text_bytes, chats ? 0 : PE_TOKENS_BEGIN,
                         chat->tokens, room_for_tokens(chat), chat->work);
-        status = generate(chat, count, how, made);
+        status = count ? generate(chat, count, how, made) : PE_OK; /* nothing to complete */
         if (status == PE_OK && append_answer(chat, chat->tokens + count, *made)) {
             return PE_OK;
         }
