@@ -190,7 +190,12 @@ def test_errors_name_the_invalid_input(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="stored as int8: no weight"):
         compile_program(decoder(), Training("full", Sgd(), storage=Storage("int8")))
     numbers = {name: param.data.copy() for name, param in decoder().params.items()}
-    numbers["first"][3, 5] = np.nan
-    program = compile_program(decoder(numbers), Training(SCHEME, Sgd(), storage=Storage("int4")))
-    with pytest.raises(CompileError, match="first cannot be stored small: a weight is not finite"):
-        _ = program.params["first"].data
+    for storage, number in (("int4", np.nan), ("f16", 65520), ("bf16", np.inf)):
+        numbers["first"][3, 5] = number
+        training = Training(SCHEME, Sgd(), storage=Storage(storage))
+        program = compile_program(decoder(numbers), training)
+        with pytest.raises(CompileError, match="first cannot be stored small: a weight is not fin"):
+            _ = program.params["first"].data
+    numbers["first"][3, 5] = 65519  # rounds to 65504
+    program = compile_program(decoder(numbers), Training(SCHEME, Sgd(), storage=Storage("f16")))
+    assert program.params["first"].data.max() == 65504

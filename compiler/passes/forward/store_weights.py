@@ -18,7 +18,7 @@ from pockengine.compiler.ir.contents import Contents, Converted, Lazy
 from pockengine.compiler.ir.graph import Graph, Node, Param, Value
 from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.rewrite import rewrite
-from pockengine.compiler.ir.scalars import DType
+from pockengine.compiler.ir.scalars import DType, numbers_of
 from pockengine.compiler.ir.types import F32, TensorType
 from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.passes.option_types import OneOf
@@ -52,6 +52,24 @@ class _Encoded(Contents):
             return (encoded or self.blocks.encode(self.weight.read()))[self.scales]
         except GraphError as error:
             raise CompileError(f"{self.name} cannot be stored small: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Rounded(Converted):
+    """A weight in 16 bits."""
+
+    name: str
+
+    def read(self) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            numbers = super().read()
+        if not np.isfinite(numbers_of(numbers)).all():
+            form = self.type.dtype.value
+            raise CompileError(
+                f"{self.name} cannot be stored small: a weight is not finite, or too large for "
+                f"{form}" + ("; store the weights as bf16" if form == "f16" else "")
+            )
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -173,7 +191,7 @@ def _store(graph: Graph, param: Param, form: DType | Blocks) -> _Stored:
     name, weights = param.name, param.contents
     if isinstance(form, DType):
         type_ = TensorType(form, param.value.shape)
-        return _Stored(_replaced(graph, param, Converted(weights, type_)))
+        return _Stored(_replaced(graph, param, _Rounded(weights, type_, name)))
     codes, scales = form.types(param.value.shape)
     made = _replaced(graph, param, _Encoded(name, weights, form, scales=False, type=codes), form)
     contents = _Encoded(name, weights, form, scales=True, type=scales)
