@@ -52,6 +52,8 @@ class RateSchedule:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise RuntimeFailure(f"unknown schedule {self.kind!r}; known: {', '.join(KINDS)}")
+        if not 0 <= self.rate < math.inf:
+            raise RuntimeFailure(f"{self}: the rate must be a number of at least 0")
         if not 0 <= self.warmup < self.steps:
             raise RuntimeFailure(f"{self}: warmup must be at least 0 and less than steps")
         fault = _fault(self) if self.kind in _WITH_FACTOR else None

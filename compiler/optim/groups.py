@@ -1,9 +1,11 @@
 """Parameter groups: other optimiser settings by name, such as weight decay groups."""
 
 import fnmatch
+import math
 from dataclasses import dataclass, replace
 
 from pockengine.compiler.optim.base import Optimizer, Update
+from pockengine.errors import CompileError
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,10 @@ class LoraPlus:
 
     optimizer: Optimizer
     ratio: float = 16.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio < math.inf:
+            raise CompileError(f"the ratio of LoRA+ is {self.ratio:g}; give a number above 0")
 
     def update(self, update: Update) -> None:
         """Append the optimiser's update."""

@@ -13,6 +13,7 @@ A row of tokens holds one or two answers, each after the prompt; positions resta
 neither sees the other. `signs` marks their tokens. losses.py has the formulas.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,7 +72,7 @@ class Method:
     def __post_init__(self) -> None:
         if self.name not in METHODS:
             raise FinetuneError(f"unknown method {self.name!r}; known: {', '.join(METHODS)}")
-        if not self.beta > 0:
+        if not 0 < self.beta < math.inf:
             raise FinetuneError(f"beta is {self.beta:g}; give a number above 0")
         if (self.teacher is None) == (self.form == TAUGHT):
             verb = "needs" if self.teacher is None else "takes no"

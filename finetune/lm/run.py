@@ -101,6 +101,7 @@ def finetune(
         check_same(settings, out / SETTINGS)
     else:
         _check_unused(out)
+    _steps(settings, prepared)  # before the compilation, which takes minutes
     if prepared.model.remark is not None:
         run_settings.say(prepared.model.remark)
     trainer = _trainer(settings, prepared, out, run_settings)
@@ -273,15 +274,23 @@ def _rollouts(
     )
 
 
-def _batches(settings: Settings, prepared: FineTuneInputs) -> int:
-    """Return the steps of an epoch; FinetuneError if the texts fill none."""
-    course, rows = settings.course, prepared.training.rows
-    if rows < course.batch:
+def _steps(settings: Settings, prepared: FineTuneInputs) -> int:
+    """Return the number of the last step; FinetuneError if a training could not take it."""
+    course, rows, prompts = settings.course, prepared.training.rows, prepared.prompts
+    answers = rows if prompts is None else len(prompts.training) * prompts.drawing.group
+    if answers < course.batch:
         raise FinetuneError(
             f"the texts make {rows} rows of {course.length} tokens, and a batch has "
             f"{course.batch}; give more texts, or a smaller --batch"
         )
-    return rows // course.batch
+    steps = course.steps or (course.epochs or 1) * (answers // course.batch)
+    updates = -(-steps // settings.options.micro_batches)
+    if course.schedule != "constant" and course.warmup >= updates:
+        raise FinetuneError(
+            f"--warmup is {course.warmup}, and the training has {updates} updates; give a smaller "
+            "--warmup, or more --steps or --epochs"
+        )
+    return steps
 
 
 def _fit(
@@ -294,9 +303,7 @@ def _fit(
     drawn: Rollouts | None,
 ) -> History:
     course = settings.course
-    rows = prepared.training
-    batches = _batches(settings, prepared) if drawn is None else drawn.batches
-    steps = course.steps or (course.epochs or 1) * batches
+    rows, steps = prepared.training, _steps(settings, prepared)
     console = PlainConsole(_WIDTH)
     unit = Unit("tokens", rows.tokens / rows.rows) if drawn is None else Unit("answers")
     bar = (Bar(console, steps, unit),)

@@ -31,6 +31,8 @@ class Sampling:
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < inf:
             raise FinetuneError(f"the temperature is {self.temperature:g}; give 0 or more")
+        if not 0 < self.top_p <= 1:
+            raise FinetuneError(f"top_p is {self.top_p:g}; give a number above 0, and at most 1")
 
 
 def complete(

@@ -16,6 +16,8 @@ from pockengine.options import CompileOptions
 RATES = dict.fromkeys(("lora", "dora", "rslora"), 2e-4)
 RATE = 2e-5
 """Default rate of schemes without adapters."""
+MOST = 1e38
+"""Rates and other factors are f32."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,14 @@ class TrainingSettings:
     method: Method = SUPERVISED
     neftune: float | None = None
     """The alpha of the noise on embeddings; None: no noise."""
+
+    def __post_init__(self) -> None:
+        if self.lr is not None and not 0 <= self.lr < MOST:
+            raise FinetuneError(f"--lr is {self.lr:g}; give a number of at least 0")
+        if self.neftune is not None and not 0 < self.neftune < MOST:
+            raise FinetuneError(f"--neftune is {self.neftune:g}; give a number above 0, such as 5")
+        if not 0 <= self.seed < 1 << 32:
+            raise FinetuneError(f"--seed is {self.seed}; give at most {(1 << 32) - 1}")
 
 
 @dataclass(frozen=True)
