@@ -42,7 +42,7 @@ from pockengine.finetune.lm.rollouts import Rollouts
 from pockengine.finetune.lm.sampling import Sampling, complete
 from pockengine.finetune.lm.settings import Settings, check_same, keep
 from pockengine.finetune.lm.tokens import answer_text
-from pockengine.finetune.lm.written import write_adapters, write_merged
+from pockengine.finetune.lm.written import adapter_fault, write_adapters, write_merged
 from pockengine.loaded import load
 from pockengine.models.causal_lm import CausalLM
 from pockengine.terminal import PlainConsole, Say
@@ -105,6 +105,7 @@ def finetune(
     if prepared.model.remark is not None:
         run_settings.say(prepared.model.remark)
     trainer = _trainer(settings, prepared, out, run_settings)
+    check_written(prepared, trainer.artifact, run_settings)
     keep(settings, out / SETTINGS)
     run_settings.say(_memory(trainer.artifact))
     if settings.course.method.refers:
@@ -134,6 +135,15 @@ def finetune(
         arena_bytes=arena,
         written=written,
     )
+
+
+def check_written(prepared: FineTuneInputs, artifact: Artifact, run_settings: RunSettings) -> None:
+    """Raise FinetuneError if neither adapters nor merged weights would be written."""
+    if run_settings.merge or not artifact.adapters:
+        return
+    fault = adapter_fault(prepared.model, prepared.graph, artifact)
+    if fault is not None:
+        raise FinetuneError(f"the adapters cannot be written: {fault}; leave out --no-merge")
 
 
 def _memory(artifact: Artifact) -> str:

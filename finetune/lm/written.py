@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pockengine.backends.artifact import Artifact
 from pockengine.backends.session import Session
 from pockengine.backends.stored import decoded
 from pockengine.backends.weights import write_weights
@@ -20,9 +21,9 @@ from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import DType, converted, numbers_of
 from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.sparse.lora import Adapter, merged
-from pockengine.errors import FinetuneError
+from pockengine.errors import AdapterError, FinetuneError
 from pockengine.files import write_text_whole, write_whole
-from pockengine.frontends.peft.files import TunedParams, save_adapters
+from pockengine.frontends.peft.files import TunedParams, check_adapters, save_adapters
 from pockengine.models.causal_lm import CausalLM
 from pockengine.models.experts import separate
 from pockengine.models.gguf_adapters import obstacle, write_gguf_adapters
@@ -41,17 +42,33 @@ def trained_params(session: Session) -> dict[str, np.ndarray]:
     return decoded(specs, {name: session.get_param(name) for name in names})
 
 
+def adapter_fault(model: CausalLM, graph: Graph, artifact: Artifact) -> str | None:
+    """Return why PEFT's format cannot represent what an artifact trains; None if it can."""
+    try:
+        check_adapters(_tuning(graph, artifact), model.module)
+    except AdapterError as error:
+        return str(error)
+    return None
+
+
+def _tuning(graph: Graph, artifact: Artifact) -> TunedParams:
+    return TunedParams(graph, artifact.adapters, tuple(artifact.scheme))
+
+
 def write_adapters(
     model: CausalLM, graph: Graph, session: Session, folder: Path, say: Say
 ) -> list[Path]:
     """Write the adapters in PEFT's format, with other trained parameters.
 
-    FOLDER.gguf has only the adapters; `say` gets the reason if llama.cpp cannot load them. Return
-    the written paths.
+    FOLDER.gguf has only the adapters. `say` gets the reason if PEFT or llama.cpp cannot load them.
+    Return the written paths.
     """
     artifact, config = session.artifact, model.module.config
-    tuning = TunedParams(graph, artifact.adapters, tuple(artifact.scheme))
-    values = trained_params(session)
+    fault = adapter_fault(model, graph, artifact)
+    if fault is not None:
+        say(f"{folder} is not written: {fault}")
+        return []
+    tuning, values = _tuning(graph, artifact), trained_params(session)
     save_adapters(tuning, values, folder, model.module)
     path = folder.with_name(folder.name + GGUF)
     reason = obstacle(config, artifact.adapters)

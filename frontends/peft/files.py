@@ -65,16 +65,11 @@ def save_adapters(tuning: TunedParams, values: Arrays, folder: Path, model: Any 
     first. `model` only gives the task and the origin of its base. AdapterError for params that the
     format cannot represent.
     """
-    if not tuning.adapters:
-        raise AdapterError("the scheme has no LoRA adapters; save the weights by save_weights")
-    places = {adapter: place_of(tuning.graph.params, adapter.weight) for adapter in tuning.adapters}
-    for adapter in places:
-        _check_unshared(tuning.graph, adapter.weight)
+    about, places = _about(model), _places(tuning)
+    saved, biases = _saved(tuning, list(places.values()), about["task_type"])
+    tensors = _plain_tensors(tuning, values, list(places.values()), saved, biases=biases)
     modules = {adapter: place.module for adapter, place in places.items()}
-    about = _about(model)
-    tensors, saved, biases = _plain_tensors(
-        tuning, values, list(places.values()), about["task_type"]
-    )
+    dora = _all_dora(tuning.adapters)
     for adapter, place in places.items():
         for key, name in zip(place.keys(), (adapter.a, adapter.b), strict=True):
             array = values[name]
@@ -94,10 +89,24 @@ def save_adapters(tuning: TunedParams, values: Arrays, folder: Path, model: Any 
         "peft_type": "LORA",
         **_ranks(modules),
         "target_modules": _targets(tuning.graph, sorted(modules.values())),
-        "use_dora": _all_dora(tuning.adapters),
+        "use_dora": dora,
         "use_rslora": all(adapter.rslora for adapter in tuning.adapters),
     }
     _write(folder, config, {name: np.array(a, order="C") for name, a in sorted(tensors.items())})
+
+
+def check_adapters(tuning: TunedParams, model: Any = None) -> None:
+    """Raise AdapterError for params that the format cannot represent."""
+    _saved(tuning, list(_places(tuning).values()), _about(model)["task_type"])
+    _all_dora(tuning.adapters)
+
+
+def _places(tuning: TunedParams) -> dict[Adapter, AdaptedModule]:
+    if not tuning.adapters:
+        raise AdapterError("the scheme has no LoRA adapters; save the weights by save_weights")
+    for adapter in tuning.adapters:
+        _check_unshared(tuning.graph, adapter.weight)
+    return {adapter: place_of(tuning.graph.params, adapter.weight) for adapter in tuning.adapters}
 
 
 def _all_dora(adapters: Sequence[Adapter]) -> bool:
@@ -122,17 +131,14 @@ def _check_unshared(graph: Graph, weight: str) -> None:
         )
 
 
-def _plain_tensors(
-    tuning: TunedParams, values: Arrays, places: Sequence[AdaptedModule], task: str | None
-) -> tuple[dict[str, np.ndarray], list[str], bool]:
-    """Return the params saved in addition to adapters, modules_to_save, and whether all biases are
-    saved."""
+def _saved(
+    tuning: TunedParams, places: Sequence[AdaptedModule], task: str | None
+) -> tuple[list[str], bool]:
+    """Return modules_to_save, and whether all biases are saved."""
     adapted = {place.module for place in places}
-    layers = dict(place.layer() for place in places)
     factors = {name for adapter in tuning.adapters for name in adapter.trained}
     trained = [name for name in tuning.trained if name not in factors]
-    tied = tied_names(tuning.graph)
-    whole = _whole_modules(tuning.graph, trained, task, tied)
+    whole = _whole_modules(tuning.graph, trained, task, tied_names(tuning.graph))
     loose = [name for name in trained if "." not in name]
     odd = loose or [module for module in sorted(adapted) if _is_saved(module, whole)]
     if odd:
@@ -141,7 +147,19 @@ def _plain_tensors(
             f"{', '.join(odd)}: {fact}, which PEFT's files cannot say; save the merged weights by "
             "save_weights"
         )
-    biases = any(not _is_saved(name.rpartition(".")[0], whole) for name in trained)
+    return whole, any(not _is_saved(name.rpartition(".")[0], whole) for name in trained)
+
+
+def _plain_tensors(
+    tuning: TunedParams,
+    values: Arrays,
+    places: Sequence[AdaptedModule],
+    whole: Sequence[str],
+    *,
+    biases: bool,
+) -> dict[str, np.ndarray]:
+    """Return the params saved in addition to adapters: those of `whole` modules, and `biases`."""
+    layers = dict(place.layer() for place in places)
     tensors = {}
     for name, param in tuning.graph.params.items():
         module, _, leaf = name.rpartition(".")
@@ -155,9 +173,9 @@ def _plain_tensors(
         tensors[key] = array.transpose(np.argsort(param.permutation or range(array.ndim)))
         if leaf == "running_mean":
             tensors[f"{PREFIX}{module}.num_batches_tracked"] = np.zeros((), np.int64)
+    tied = tied_names(tuning.graph)
     keys = {f"{PREFIX}{other}": f"{PREFIX}{name}" for other, name in tied.items()}
-    tensors |= {key: tensors[name] for key, name in keys.items() if name in tensors}
-    return tensors, whole, biases
+    return tensors | {key: tensors[name] for key, name in keys.items() if name in tensors}
 
 
 def _whole_modules(

@@ -6,13 +6,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import transformers
 from click.testing import CliRunner
 from safetensors.numpy import save_file
 
 from pockengine.cli.finetune_lm import finetune_lm
+from pockengine.compiler.sparse.choice import parse_choice
+from pockengine.compiler.sparse.lora import with_adapters
+from pockengine.compiler.sparse.scheme import Scheme
+from pockengine.errors import FinetuneError
 from pockengine.finetune.lm import written
-from pockengine.finetune.lm.written import write_merged
+from pockengine.finetune.lm.run import RunSettings, check_written
+from pockengine.finetune.lm.written import write_adapters, write_merged
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.models.shards import INDEX
 from pockengine.tests.finetune.lm.decoders import save
@@ -47,6 +53,27 @@ def test_gguf_adapters_without_what_trained_whole_are_reported(tmp_path: Path) -
     done = CliRunner().invoke(finetune_lm, arguments, catch_exceptions=False)
     assert (tmp_path / "out" / "adapter.gguf").is_file()
     assert "adapter.gguf lacks lm_head.weight (1 trained whole)" in " ".join(done.output.split())
+
+
+def test_adapters_that_peft_cannot_express_are_reported(tmp_path: Path) -> None:
+    model = open_causal_lm(save(tmp_path / "net"))
+    graph = model.graph(1, 8)
+    queries, values = "model.layers.0.self_attn.q_proj.weight", "*.v_proj.weight"
+    rules = [
+        (name, parse_choice({"lora": 2, "alpha": 4, "dora": dora}, "mixed"))
+        for name, dora in ((queries, False), (values, True))
+    ]
+    scheme = Scheme("mixed", tuple(rules))
+    artifact: Any = SimpleNamespace(adapters=with_adapters(graph, scheme)[2], scheme={})
+    session: Any = SimpleNamespace(artifact=artifact)
+    lines: list[str] = []
+    assert not write_adapters(model, graph, session, folder=tmp_path / "adapter", say=lines.append)
+    assert not (tmp_path / "adapter").exists()
+    assert f"adapter is not written: {queries} has an adapter without DoRA" in lines[0]
+    prepared: Any = SimpleNamespace(model=model, graph=graph)
+    check_written(prepared, artifact, RunSettings(merge=True))
+    with pytest.raises(FinetuneError, match=r"adapters cannot be written: .*leave out --no-merge"):
+        check_written(prepared, artifact, RunSettings(merge=False))
 
 
 def test_configuration_of_merged_weights_names_no_quantization(tmp_path: Path) -> None:
