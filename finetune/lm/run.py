@@ -121,10 +121,7 @@ def finetune(
     session = trainer.trained
     after = glimpse(session, prepared, settings, run_settings)
     written = _write(prepared, session, out, run_settings)
-    scores = {"before": before.score, "after": after.score}
-    for folder in (path for path in written if path.is_dir()):
-        library = "peft" if folder.name == ADAPTER else "transformers"
-        write_card(folder, settings, library, {w: s for w, s in scores.items() if s is not None})
+    _write_cards(settings, written, {"before": before.score, "after": after.score})
     arena = session.artifact.arena_bytes
     return Report(
         before,
@@ -135,6 +132,14 @@ def finetune(
         arena_bytes=arena,
         written=written,
     )
+
+
+def _write_cards(
+    settings: Settings, written: Sequence[Path], scores: Mapping[str, Score | None]
+) -> None:
+    for folder in (path for path in written if path.is_dir()):
+        library = "peft" if folder.name == ADAPTER else "transformers"
+        write_card(folder, settings, library, {w: s for w, s in scores.items() if s is not None})
 
 
 def check_written(prepared: FineTuneInputs, artifact: Artifact, run_settings: RunSettings) -> None:

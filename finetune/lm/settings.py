@@ -81,10 +81,16 @@ class Settings:
         return RATES.get(str(self.options.scheme).partition("-")[0], RATE)
 
     def facts(self) -> dict[str, str]:
-        """Return the settings that a resumed training must match, by name."""
+        """Return the settings that a resumed training must match, by name; digests of files."""
         parts = (self.texts, self.course, self.options)
         named = {name: str(value) for part in parts for name, value in vars(part).items()}
-        return {"model": str(self.model), **named, "data": _digest(self.texts.data)}
+        files = {"data": self.texts.data}
+        if named["scheme"].endswith(".toml"):
+            files["scheme"] = Path(named["scheme"])
+        if self.course.method.teacher is not None:
+            files["teacher"] = self.course.method.teacher
+        digests = {name: _digest(path) for name, path in files.items()}
+        return {"model": str(self.model), **named, **digests}
 
 
 def keep(settings: Settings, path: Path) -> None:
