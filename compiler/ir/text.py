@@ -18,6 +18,7 @@ which the caller passes to `parse_graph` (default: zeros).
 
 import ast
 import json
+import math
 import re
 from collections.abc import Mapping, Set
 from typing import Any
@@ -287,16 +288,29 @@ def _parse_type(dtype: str, shape: str) -> TensorType:
 
 def _parse_attrs(text: str) -> dict[str, Any]:
     """Parse `name=literal, ...` like keyword arguments, without evaluating code."""
-    call = ast.parse(f"f({_finite(text)})", mode="eval").body
+    call = _tree(f"f({text})")
     assert isinstance(call, ast.Call)
     return {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
 
 
 def _literal(text: str) -> Any:
     """Parse nested lists of numbers, with inf and nan as NumPy prints them."""
+    return ast.literal_eval(_tree(text))
+
+
+def _tree(text: str) -> ast.expr:
+    tree = ast.parse(_finite(text), mode="eval").body
     if "nan" in text:
-        raise GraphError("a constant holds nan")
-    return ast.literal_eval(_finite(text))
+        tree = _Nan().visit(tree)
+    return tree
+
+
+class _Nan(ast.NodeTransformer):
+    """Makes the name `nan` a number."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Replace the name, and no other."""
+        return ast.Constant(math.nan) if node.id == "nan" else node
 
 
 def _finite(text: str) -> str:

@@ -1,5 +1,7 @@
 """Builder, verifier and text format."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -47,6 +49,17 @@ def test_infinite_attrs_and_constants_survive_the_text_form() -> None:
     x = g.graph.inputs[0]
     g.output("z", g.maximum(g.clamp(x, min=-1.0), g.scalar(-np.inf)))
     text = print_graph(g.graph)
+    assert print_graph(parse_graph(text)) == text
+
+
+def test_nan_survives_the_text_form() -> None:
+    g = small()
+    x = g.graph.inputs[0]
+    state = g.param("state", np.zeros((2, 3), np.float32), trainable=False)
+    g.emit("ema_update", state, x, momentum=0.1, scale=math.nan)
+    g.output("z", g.maximum(x, g.constant(np.float32([[math.nan, -math.inf, 1.0]]))))
+    text = print_graph(g.graph)
+    assert "scale=nan" in text
     assert print_graph(parse_graph(text)) == text
 
 

@@ -73,7 +73,7 @@ class ToySession(Session):
         if name in plan["values"]:
             return self._view(ARENA, plan["values"][name], value.type)
         if name in self._places:
-            return self._param(name)
+            return self._param(name).reshape(value.shape)
         return graph.constants[value].copy()
 
     def _param(self, name: str) -> np.ndarray:
