@@ -122,10 +122,8 @@ def batch_norm_training(
     value = stored(g, x, layout)
     gamma, beta = norm.affine(g, value.shape[-1])
     y, mean, var = g.emit("batch_norm", value, gamma, beta, eps=norm.eps).results
-    if momentum:
-        _keep_statistics(
-            g, norm, (mean, var), momentum=momentum, count=value.type.size // value.shape[-1]
-        )
+    count = value.type.size // value.shape[-1]
+    _keep_statistics(g, norm, (mean, var), momentum=momentum, count=count)
     return Tensor(y, layout)
 
 
@@ -146,10 +144,8 @@ def instance_norm_training(g: Builder, x: Tensor, norm: NormParams, momentum: fl
     mean, var = (
         g.reduce_mean(g.reshape(part, shape=(samples, channels)), axes=(0,)) for part in statistics
     )
-    if momentum:
-        _keep_statistics(
-            g, norm, (mean, var), momentum=momentum, count=value.type.size // value.shape[-1]
-        )
+    count = value.type.size // value.shape[-1]
+    _keep_statistics(g, norm, (mean, var), momentum=momentum, count=count)
     return reshape(g, Tensor(y, layout), x.shape)
 
 
@@ -160,7 +156,10 @@ def _keep_statistics(
     momentum: float | Tensor,
     count: int,
 ) -> None:
-    """Update the running mean and variance, if the norm has any, from `count` elements each."""
+    """Update the running mean and variance, if the norm has any, from `count` elements each.
+
+    By a momentum of 0 as well: the update shows which statistics evaluation reads.
+    """
     if norm.mean is None or norm.var is None:
         return
     states = (norm.mean.value, norm.var.value)
@@ -194,8 +193,10 @@ def _track(g: Builder, state: Value, value: Value, momentum: float, scale: float
         nodes.remove(before)
         first = before.attrs["momentum"]
         whole = 1 - (1 - first) * (1 - momentum)
-        old = g.mul(before.operands[1], g.scalar(_share(before, momentum) / whole))
-        value = g.add(old, g.mul(value, g.scalar(momentum * scale / whole)))
+        weights = _share(before, momentum), momentum * scale
+        shares = [weight / whole for weight in weights] if whole else [1.0, 1.0]
+        old = g.mul(before.operands[1], g.scalar(shares[0]))
+        value = g.add(old, g.mul(value, g.scalar(shares[1])))
         momentum, scale = whole, 1.0
     g.emit("ema_update", state, value, momentum=momentum, scale=scale)
 

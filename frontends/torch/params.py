@@ -97,7 +97,8 @@ def whole_state(
         state[name] = stored.clone() if tensor is None else _as_integers(tensor, stored, param)
         owner = module.get_submodule(name.rpartition(".")[0]) if name.endswith(COUNTER) else None
         if tensor is None and isinstance(owner, _BatchNorm):  # an instance norm counts nothing
-            state[name] += steps * _batches(graph, name.removesuffix(COUNTER) + "running_mean")
+            mean = name.removesuffix(COUNTER) + "running_mean"
+            state[name] += steps * _batches(graph, first.get(mean, mean))
     return state
 
 

@@ -48,6 +48,7 @@ from pockengine.frontends.torch.selected import SameSizes, select_all
 from pockengine.frontends.torch.stacks import short_stacks
 from pockengine.frontends.torch.stand_ins import stand_ins
 from pockengine.frontends.torch.strides import follow_memory
+from pockengine.frontends.torch.tied import join_tied
 from pockengine.frontends.torch.transforms import transforms
 from pockengine.frontends.torch.unfilled import standing_in
 
@@ -65,6 +66,7 @@ def trace(
     """Trace the module; constructs that torch cannot trace become errors in the user's terms."""
     with settings(module, kwargs), standing_in(module):
         program = _traced(module, args, kwargs)
+    join_tied(program, module)
     inline_blocks(program)
     pick_marked(program)
     drop_dead(program)

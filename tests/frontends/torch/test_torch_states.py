@@ -93,6 +93,18 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         lambda: nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, momentum=None)),
         (3, 4),
     ),
+    "averages that stay": (
+        lambda: pictures(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3, momentum=0.0), nn.ReLU()),
+        PICTURES,
+    ),
+    "averages that stay, of a norm of two names": (
+        lambda: nn.Sequential(nn.Linear(4, 5), *[nn.BatchNorm1d(5, momentum=0.0)] * 2),
+        (3, 4),
+    ),
+    "norm of two names": (
+        lambda: nn.Sequential(nn.Linear(4, 5), *[nn.BatchNorm1d(5)] * 2),
+        (3, 4),
+    ),
     "instance norm": (
         lambda: pictures(
             nn.Conv2d(2, 3, 3), nn.InstanceNorm2d(3, affine=True, track_running_stats=True)
