@@ -12,7 +12,7 @@ import dis
 import operator
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,11 +167,15 @@ def answers_of(module: torch.nn.Module, args: Any, kwargs: Any) -> Answers:
     return Answers(taken, frozenset(checks), unchanged)
 
 
-def copied_module(module: torch.nn.Module) -> torch.nn.Module:
-    """Copy a module; saved results of its computations, as of the old weight_norm, are detached."""
+def copied_module(module: torch.nn.Module, shared: Iterable[torch.Tensor] = ()) -> torch.nn.Module:
+    """Copy a module, except for `shared` tensors.
+
+    Saved results of its computations, as of the old weight_norm, are detached.
+    """
     values = [value for part in module.modules() for value in vars(part).values()]
     computed = [x for x in values if isinstance(x, torch.Tensor) and not x.is_leaf]
-    return copy.deepcopy(module, {id(x): x.detach().clone() for x in computed})
+    memo = {id(x): x.detach().clone() for x in computed}
+    return copy.deepcopy(module, {**memo, **{id(x): x for x in shared}})
 
 
 class DecisionRecorder(TorchFunctionMode):

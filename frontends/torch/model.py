@@ -81,6 +81,7 @@ def _imported(
     from pockengine.frontends.torch.floats import in_floats, warn_of_floats
     from pockengine.frontends.torch.graph import import_program
     from pockengine.frontends.torch.loss import with_loss
+    from pockengine.frontends.torch.modes import warn_of_modes
     from pockengine.frontends.torch.observers import check_observers
     from pockengine.frontends.torch.quantized import as_real
     from pockengine.frontends.torch.trace import trace
@@ -91,6 +92,7 @@ def _imported(
         module = with_loss(module, loss)
     with in_floats(module) as changes:
         graph = import_program(trace(module, args, kwargs), module, loss)
+        warn_of_modes(module, args, kwargs)
     warn_of_floats(module, changes)
     store_integers(graph, integer_weights, integers)
     return graph
