@@ -68,6 +68,8 @@ class Update:
     def correction(self, beta: float) -> Value:
         """1 - beta^step, without the cancellation of a power in f32."""
         g = self.g
+        if not beta:
+            return g.scalar(1.0)
         return g.neg(g.expm1(g.mul(self.step, g.scalar(math.log(beta)))))
 
     def track(self, name: str, value: Value, blend: Value) -> Value:

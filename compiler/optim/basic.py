@@ -25,9 +25,9 @@ def check(optimizer: object, **ranges: tuple[float, float]) -> None:
 
 
 def check_betas(optimizer: Any) -> None:
-    """Raise CompileError unless both betas lie between 0 and 1."""
-    if not all(0 < beta < 1 for beta in optimizer.betas):
-        raise CompileError(f"{optimizer}: betas must lie between 0 and 1")
+    """Raise CompileError unless both betas are at least 0 and below 1."""
+    if not all(0 <= beta < 1 for beta in optimizer.betas):
+        raise CompileError(f"{optimizer}: betas must lie in [0, 1)")
 
 
 @dataclass(frozen=True)
@@ -233,8 +233,7 @@ class Lion:
 
     def __post_init__(self) -> None:
         check(self, weight_decay=ANY)
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise CompileError(f"{self}: betas must lie in [0, 1)")
+        check_betas(self)
 
     def update(self, update: Update) -> None:
         """Append `lion_update` with its momentum."""

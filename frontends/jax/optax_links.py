@@ -334,13 +334,13 @@ class LionLink(Link):
 def unbias(update: Update, beta: float, later: int = 0) -> Value:
     """1 / (1 - beta^step), of this step or a later one."""
     g = update.g
-    if not later:
+    if not later or not beta:
         return g.div(g.scalar(1.0), update.correction(beta))
     step = g.mul(g.add(update.step, g.scalar(float(later))), g.scalar(math.log(beta)))
     return g.div(g.scalar(1.0), g.neg(g.expm1(step)))
 
 
 def check_betas(link: object, *betas: float) -> None:
-    """Raise CompileError unless all lie between 0 and 1."""
-    if not all(0 < beta < 1 for beta in betas):
-        raise CompileError(f"{link}: betas must lie between 0 and 1")
+    """Raise CompileError unless all are at least 0 and below 1."""
+    if not all(0 <= beta < 1 for beta in betas):
+        raise CompileError(f"{link}: betas must lie in [0, 1)")

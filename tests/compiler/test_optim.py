@@ -131,6 +131,22 @@ CASES: dict[str, tuple[Optimizer, Callable[[Params], torch.optim.Optimizer]]] = 
         RAdam((0.8, 0.6)),
         lambda p: torch.optim.RAdam(p, RATE, (0.8, 0.6)),
     ),
+    "adam-without-momentum": (
+        Adam((0.0, 0.6), weight_decay=0.01),
+        lambda p: torch.optim.Adam(p, RATE, (0.0, 0.6), weight_decay=0.01),
+    ),
+    "nadam-without-momentum": (
+        NAdam((0.0, 0.9)),
+        lambda p: torch.optim.NAdam(p, RATE, (0.0, 0.9)),
+    ),
+    "radam-without-memory": (
+        RAdam((0.0, 0.0)),
+        lambda p: torch.optim.RAdam(p, RATE, (0.0, 0.0)),
+    ),
+    "adamax-without-memory": (
+        Adamax((0.0, 0.0)),
+        lambda p: torch.optim.Adamax(p, RATE, (0.0, 0.0)),
+    ),
     "rprop": (
         Rprop((0.4, 1.3), (0.01, 0.1)),
         lambda p: torch.optim.Rprop(p, RATE, (0.4, 1.3), (0.01, 0.1)),
