@@ -344,7 +344,7 @@ def to_numpy(value: Any) -> np.ndarray:
     PyTorch's bfloat16, which NumPy lacks, becomes float32.
     """
     if hasattr(value, "detach"):  # PyTorch tensor
-        value = value.detach().cpu()
+        value = value.detach().cpu().to_dense()
         value = value.float() if str(value.dtype) == "torch.bfloat16" else value
     if hasattr(value, "numpy"):  # PyTorch and TensorFlow
         value = value.numpy()

@@ -8,7 +8,8 @@ The loss's further parameters become inputs of the graph under their own names. 
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -26,16 +27,18 @@ def with_loss(module: nn.Module, loss: Loss) -> nn.Module:
     is a submodule `loss`, or `loss_module` if the module already has a `loss`.
     """
     kind, names = type(module), loss_inputs(module, loss)
-    replaced = vars(module).get("forward")  # of torch.compile, for example
+    own = vars(module).get("forward")  # of torch.compile, for example
+    trained, hidden = _trained_module(module, loss), _free_name(module)
 
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         arguments = [kwargs.pop(name) for name in names]
-        outputs = (replaced or partial(kind.forward, self))(*args, **kwargs)
+        with _without(self, hidden):
+            outputs = (own or partial(kind.forward, self))(*args, **kwargs)
         return outputs, loss(outputs, *arguments)
 
     parameters = list(inspect.signature(kind.forward).parameters.values())
-    if replaced:
-        parameters = [*parameters[:1], *inspect.signature(replaced).parameters.values()]
+    if own:
+        parameters = [*parameters[:1], *inspect.signature(own).parameters.values()]
     keywords = [p for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD]
     extra = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
     named = [p for p in parameters if p not in keywords]
@@ -43,10 +46,20 @@ def with_loss(module: nn.Module, loss: Loss) -> nn.Module:
     wrapped = copy.copy(module)
     vars(wrapped).pop("forward", None)
     wrapped.__class__ = type(kind.__name__, (kind,), {"forward": forward})
-    trained = _trained_module(module, loss)
     if trained is not None:
-        wrapped.__dict__["_modules"] = {**module._modules, _free_name(module): trained}
+        wrapped.__dict__["_modules"] = {**module._modules, hidden: trained}
     return wrapped
+
+
+@contextmanager
+def _without(module: nn.Module, name: str) -> Iterator[None]:
+    """Hide the loss: a Sequential would call it as its last layer."""
+    whole = module._modules
+    vars(module)["_modules"] = {key: part for key, part in whole.items() if key != name}
+    try:
+        yield
+    finally:
+        vars(module)["_modules"] = whole
 
 
 def loss_state(module: Any, state: Mapping[str, Any]) -> dict[str, Any]:

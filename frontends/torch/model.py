@@ -67,11 +67,20 @@ def _check_module(torch: Any, module: Any) -> None:
             f"from_torch takes a torch.nn.Module, not {type(module).__name__}; wrap a function in "
             "a module whose forward calls it"
         )
-    if isinstance(module, torch.jit.ScriptModule):
-        raise ImportModelError(
-            f"from_torch takes no {type(module).__name__}, whose code is TorchScript; give the "
-            "module that it was made of"
-        )
+    for path, part in module.named_modules():
+        # A part that was traced can be traced again.
+        kind = torch.jit.RecursiveScriptModule if path else torch.jit.ScriptModule
+        if isinstance(part, kind):
+            place = f" at {path!r}" if path else ""
+            raise ImportModelError(
+                f"from_torch takes no {type(part).__name__}{place}, whose code is TorchScript; "
+                "give the module that it was made of"
+            )
+    for name, parameter in module.named_parameters():
+        if torch.nn.parameter.is_lazy(parameter):
+            raise ImportModelError(
+                f"parameter {name!r} has no shape yet; run the module once on example inputs"
+            )
 
 
 def _imported(

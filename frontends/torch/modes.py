@@ -37,9 +37,9 @@ Inputs = tuple[Sequence[Any], Mapping[str, Any]]
 
 def warn_of_modes(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Warn if predictions that are derived from training differ from the evaluation mode."""
-    training = dict.fromkeys(type(part) for part in module.modules() if part.training)
-    kinds = [kind for kind in training if _asks(kind)]
-    if not kinds or any(parameter.is_meta for parameter in module.parameters()):
+    kinds = [kind for kind in dict.fromkeys(map(type, module.modules())) if _asks(kind)]
+    training = any(getattr(part, "training", False) for part in module.modules())
+    if not kinds or not training or any(x.is_meta for x in module.parameters()):
         return
     try:
         found = _differing(module, kinds, (args, kwargs))
@@ -83,7 +83,8 @@ def _outputs(
     """Run a copy of the module in evaluation mode, or predict as these classes train."""
     copied = copied_module(module, shared=module.parameters())
     for part in copied.modules():
-        part.training = part.training and type(part) in (predicted or ())
+        training = getattr(part, "training", False)  # a frozen part of TorchScript has no mode
+        part.training = training and type(part) in (predicted or ())
     mode = nullcontext() if predicted is None else _Predicting(copied)
     args, kwargs = copy.deepcopy(inputs)
     with torch.no_grad(), torch.random.fork_rng(devices=[]), mode:

@@ -97,7 +97,7 @@ class ToySession(Session):
         return Progress(**known, course=course)
 
     def _save_file(self, path: Path | str, progress: Progress, whole: bool) -> None:
-        params = {name: np.ascontiguousarray(data) for name, data in self.params().items()}
+        params = {name: np.array(data, order="C") for name, data in self.params().items()}
         if not all(np.isfinite(data).all() for data in params.values()):
             raise TrainingDiverged(f"{path} is not written: a param is not finite; lower the rate")
         metadata = {"toy_progress": json.dumps(asdict(progress))}

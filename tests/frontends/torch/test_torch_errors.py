@@ -143,6 +143,19 @@ def test_modules_of_torchscript_are_reported(loss: Any) -> None:
         from_torch(module, (X, X), loss=loss)
 
 
+@pytest.mark.parametrize("loss", [None, lambda y: y.sum()])
+def test_torchscript_within_a_module_is_named(loss: Any) -> None:
+    module = nn.Sequential(nn.Linear(6, 4), torch.jit.script(nn.Linear(4, 3)))
+    with pytest.raises(ImportModelError, match="at '1', whose code is TorchScript; give the"):
+        from_torch(module, (torch.randn(2, 6),), loss=loss)
+
+
+def test_lazy_parameter_without_a_shape_is_named() -> None:
+    module = nn.Sequential(nn.ReLU(), nn.LazyLinear(3))
+    with pytest.raises(ImportModelError, match="'1.weight' has no shape yet; run the module once"):
+        from_torch(module, (torch.randn(2, 6),))
+
+
 def test_unknown_loss_is_named() -> None:
     with pytest.raises(
         ImportModelError, match=r"unknown loss 'mae'; known are cross_entropy, .*mse"

@@ -16,7 +16,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.options import Training
 from pockengine.errors import ImportModelError
 from pockengine.frontends.torch.model import from_torch, to_state_dict
-from pockengine.tests.frontends.torch.checks import check_state
+from pockengine.tests.frontends.torch.checks import check_state, relative_error
 from pockengine.tests.frontends.torch.gradients import check_function
 
 CLASSES, ROWS = 4, 6
@@ -274,6 +274,28 @@ def test_parameters_of_the_loss_train_and_are_exported(
     check_state(named, margin.state_dict())
     assert set(own) == set(tuned) == set(model.state_dict())
     assert set(named) == set(margin.state_dict())
+
+
+class Scale(nn.Module):
+    """The mean square of the outputs times a learned scale: a loss without a target."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, outputs: torch.Tensor) -> torch.Tensor:
+        return (outputs * self.scale).square().mean()
+
+
+def test_sequential_does_not_call_the_loss_as_a_layer() -> None:
+    torch.manual_seed(0)
+    model, scale, x = nn.Sequential(nn.Linear(5, CLASSES), nn.Tanh()), Scale(), torch.randn(ROWS, 5)
+    graph = from_torch(model, (x,), loss=scale)
+    found = run(graph, {"input": x.numpy()})
+    outputs = model(x)
+    assert relative_error(found["output"], outputs) < 1e-5
+    assert relative_error(found["loss"], scale(outputs)) < 1e-5
+    assert list(graph.params) == ["0.weight", "0.bias", "loss.scale"]
 
 
 def test_loss_parameter_outside_a_module_is_reported() -> None:
