@@ -1,9 +1,11 @@
 """Arithmetic that is recognised as an idiom, and arithmetic that only resembles one."""
 
 import numpy as np
+import pytest
 
 from pockengine.compiler.ir import F32, I32, Builder, Graph, TensorType, Value
 from pockengine.compiler.passes.cleanup.dead_code import DeadCode
+from pockengine.compiler.passes.forward.infer import use_running_statistics
 from pockengine.frontends.idioms import recognise
 
 ROWS = TensorType(F32, (4, 4))
@@ -41,6 +43,26 @@ def averaged(g: Builder, decay: float, added: float) -> str:
     g.emit("assign", state, g.add(g.mul(state, g.scalar(decay)), g.mul(value, g.scalar(added))))
     recognise(g.graph)
     return " ".join(f"{n.attrs['momentum']:.6g} {n.attrs['scale']:.6g}" for n in g.graph.nodes[-1:])
+
+
+@pytest.mark.parametrize("decay", [1.0, 0.9, 0.0])
+def test_averages_of_a_norm_are_read_in_evaluation(decay: float) -> None:
+    g = Builder(Graph("test"))
+    x = g.input("x", ROWS)
+    mean = g.reduce_mean(x, axes=(0,))
+    centred = g.sub(x, mean)
+    var = g.reduce_mean(g.square(centred), axes=(0,))
+    g.output("y", g.mul(centred, g.rsqrt(g.add(var, g.scalar(1e-5)))))
+    for name, value in (("running_mean", mean), ("running_var", var)):
+        state = g.param(name, np.zeros(4, np.float32), trainable=False)
+        moved = g.add(g.mul(state, g.scalar(decay)), g.mul(value, g.scalar(1.0 - decay)))
+        g.emit("assign", state, moved)
+    recognise(g.graph)
+    update = g.graph.nodes[-1]
+    assert (update.op, round(update.attrs["momentum"], 6)) == ("ema_update", round(1 - decay, 6))
+    use_running_statistics(g.graph)
+    DeadCode().run(g.graph)
+    assert not {"batch_norm", "reduce_mean"} & {node.op for node in g.graph.nodes}
 
 
 def test_normalised_rows_are_a_layer_norm() -> None:
