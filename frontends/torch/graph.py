@@ -43,6 +43,7 @@ from pockengine.frontends.torch.nodes import (
 from pockengine.frontends.torch.outputs import output_names
 from pockengine.frontends.torch.params import WITHIN, declare
 from pockengine.frontends.torch.states import (
+    RENORM,
     STATE_WRITE,
     check_assigned,
     check_evaluation,
@@ -219,7 +220,7 @@ class _Importer(GraphWalker):
             return None
         check_order(node)
         if any(self._is_unregistered(written) for written in written_by(node)):
-            raise Unsupported(STATE_WRITE)
+            raise Unsupported(RENORM if overload.startswith("embedding_renorm") else STATE_WRITE)
         self.memory.check_apart(node)
         sources = [self.memory.current(source) for source in node.all_input_nodes]
         drawn = torch.Tag.nondeterministic_seeded in node.target.tags

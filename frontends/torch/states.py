@@ -19,6 +19,9 @@ STATE_WRITE = (
     "let the module hold what it keeps by register_buffer"
 )
 
+RENORM = (
+    "max_norm scales rows of the table in place; drop it, and scale the rows that are looked up"
+)
 
 OVERWRITES = ("aten.copy_.default", "aten.fill_.Scalar", "aten.zero_.default")
 

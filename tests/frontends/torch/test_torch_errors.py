@@ -150,6 +150,11 @@ def test_torchscript_within_a_module_is_named(loss: Any) -> None:
         from_torch(module, (torch.randn(2, 6),), loss=loss)
 
 
+def test_limited_norms_of_an_embedding_are_reported() -> None:
+    with pytest.raises(ImportModelError, match="max_norm scales rows of the table in place; drop"):
+        from_torch(nn.Embedding(5, 3, max_norm=1.0), (torch.tensor([1, 2]),))
+
+
 def test_lazy_parameter_without_a_shape_is_named() -> None:
     module = nn.Sequential(nn.ReLU(), nn.LazyLinear(3))
     with pytest.raises(ImportModelError, match="weight' has no shape yet; run the module once"):
