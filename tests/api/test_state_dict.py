@@ -3,11 +3,13 @@
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import pockengine
+from pockengine.backends.session import to_numpy
 from pockengine.tests.frontends.torch.checks import check_state
 
 
@@ -127,3 +129,7 @@ def test_a_16_bit_module_trains_in_f32_and_is_exported(dtype: torch.dtype) -> No
         torch.testing.assert_close(state[name], tensor, rtol=4 * eps, atol=2 * eps)
     assert not torch.equal(state["inner.weight"], started["inner.weight"])
     module.load_state_dict(state)
+
+
+def test_sparse_tensors_are_read_as_dense() -> None:
+    np.testing.assert_array_equal(to_numpy(torch.eye(2).to_sparse()), np.eye(2))
