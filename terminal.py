@@ -31,6 +31,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: `1 job`, `1,200 jobs`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 class PlainConsole(Console):
     """A console that prints text as it is, without interpreting markup or control characters.
 
@@ -81,9 +86,16 @@ def _fitted(console: Console, printed: Any) -> Iterator[Any]:
     if not isinstance(printed, Table) or not printed.columns:
         yield printed
         return
-    yield from _parts(console, printed)
+    notes = []
+    for part in _parts(console, printed):
+        if isinstance(part, Table):
+            yield part
+        else:
+            notes.append(part)
     if printed.caption:
-        yield console.render_str(str(printed.caption), style="table.caption")
+        notes.append(str(printed.caption))
+    if notes:  # one text: rich joins several by spaces
+        yield console.render_str("\n".join(notes), style="table.caption")
 
 
 def _parts(console: Console, printed: Table) -> Iterator[Table | str]:

@@ -59,8 +59,8 @@ class Artifact(Manifest):
         return (
             f"{self.name} for {self.device} ({self.isa}), {self.threads} threads at most\n"
             f"  entries: {', '.join(self.entries)}\n"
-            f"  {len(weights)} params, {trained} of them trained; {self.params_bytes} bytes of "
-            f"memory for them, {self.frozen_bytes} frozen, arena {self.arena_bytes} bytes\n"
+            f"  {len(weights)} params, {trained} of them trained; {self.params_bytes:,} bytes of "
+            f"memory for them, {self.frozen_bytes:,} frozen, arena {self.arena_bytes:,} bytes\n"
             f"  {self.folder}"
         )
 

@@ -52,7 +52,7 @@ from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Tuning
 from pockengine.finetune.trial import TrialOutcome, check_examples
 from pockengine.finetune.trial_channels import settle_channels
-from pockengine.terminal import PlainConsole
+from pockengine.terminal import PlainConsole, counted
 
 WIDTH = 140
 REPORT_EVERY = 50
@@ -102,7 +102,7 @@ class SearchOptions:
 @click.command("search")
 @model_argument(8, loss=False)
 @click.option("--contributions", required=True, type=click.Path(path_type=Path))
-@click.option("--memory", type=size, help="Arena beyond inference, plus optimiser states: 250KB.")
+@click.option("--memory", type=size, help="Arena beyond inference, plus optimizer states: 250KB.")
 @click.option("--latency", type=time, help="Time of a step: 20ms. Modelled; calibrated on host.")
 @click.option(
     "--instructions", type=count, help="Instructions of a step, one emulated thread: 30M."
@@ -273,7 +273,9 @@ def _raced(
     tuning = options.tuning(options.data)
     check_data(header, tuning)
     recipe, seeds = recipe_of(header, options.optimizer)
-    click.echo(f"fine-tuning {len(schemes)} schemes, the best with {len(seeds)} seeds", err=True)
+    click.echo(
+        f"fine-tuning {len(schemes)} schemes, the best with {counted(len(seeds), 'seed')}", err=True
+    )
     folder = options.contributions.with_name(f"{options.contributions.name}.work")
     presets = [scheme for scheme in schemes if not scheme.name.startswith(FOUND)]
     rates = [recipe.rate * factor for factor in RATE_FACTORS]
@@ -307,13 +309,14 @@ def describe(
         unit = UNITS[signal.contributions.measure]
         lines.append(f"Predicted gain over the head alone: {100 * best.gain:.2f} {unit}.")
     if result is not None:
+        seeds = counted(len(result.scores), "seed")
         lines.append(
             f"{best.scheme.name} won by real training: {judge.described(result.mean)} on the "
-            f"validation set over {len(result.scores)} seeds, at the rate {result.recipe.rate:g}."
+            f"validation set over {seeds}, at the rate {result.recipe.rate:g}."
         )
     lines.append(
         f"Memory beyond inference: {cost.memory_bytes:,} bytes, of which {cost.state_bytes:,} are "
-        f"the optimiser's; the whole arena of a step, which --memory-budget bounds: "
+        f"the optimizer's; the whole arena of a step, which --memory-budget bounds: "
         f"{cost.arena_bytes:,} bytes; {cost.trained:,} numbers train."
     )
     return "\n".join([*lines, measured] if measured else lines)

@@ -33,7 +33,7 @@ from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.selection import DATA_CRITERIA
 from pockengine.finetune.sensitivity import SensitivityPlan, TrialProgress, measure
 from pockengine.finetune.space import SHARES, items_of
-from pockengine.terminal import PlainConsole, duration
+from pockengine.terminal import PlainConsole, counted, duration
 
 WIDTH = 120
 ALL_CRITERIA = (*CRITERIA, *DATA_CRITERIA)
@@ -107,7 +107,7 @@ def sensitivity_command(
     console = PlainConsole(WIDTH)
     title = f"{model.name}, batch {subject.batch}, on {data.name}"
     console.print(report(title, contributions, judge_named(subject.judge)))
-    console.print(f"{len(contributions.gains)} items in {out}")
+    console.print(f"{counted(len(contributions.gains), 'item')} in {out}")
 
 
 def tell_progress(progress: TrialProgress) -> None:

@@ -56,7 +56,7 @@ def draw_front(
             curves.plot(steps, [100 * gain for gain in front.curve], color=color, label=name)
         if memory_bytes is not None:
             plane.axvline(memory_bytes / 1e3, color="black", linewidth=0.8, label="budget")
-        plane.set_xlabel("memory beyond inference, kB: arena and optimiser states")
+        plane.set_xlabel("memory beyond inference, kB: arena and optimizer states")
         plane.set_ylabel("predicted gain over the head alone, hundredths")
         curves.set_xlabel("schemes evaluated")
         curves.set_ylabel("best predicted gain within the budget, hundredths")
@@ -103,7 +103,7 @@ def device_table(
     caption = "time is modelled: the kernels' estimated cycles, on all cores at the nominal clock"
     table = Table(title=f"{scheme.name} on each device", caption=caption, box=SIMPLE)
     table.add_column("device")
-    headings = ["arena, bytes", "beyond inference", "optimiser states", "modelled ms"]
+    headings = ["arena, bytes", "arena beyond inference", "optimizer states", "modelled ms"]
     for heading in [*headings, *(["instructions, 1 thread"] if count else [])]:
         table.add_column(heading, justify="right")
     for device in devices:

@@ -31,14 +31,13 @@ class Signal:
     reliabilities: Mapping[str, float | None]
 
     def __str__(self) -> str:
-        def clause(measure: str, value: float | None) -> str:
-            certainty = "of unknown reliability" if value is None else f"{value:.0%} reliable"
-            return f"by {measure} {certainty}"
-
-        clauses = ", ".join(clause(*entry) for entry in self.reliabilities.items())
+        clauses = ", ".join(
+            f"{measure} {'unknown' if value is None else f'{value:.0%}'}"
+            for measure, value in self.reliabilities.items()
+        )
         if self.contributions is None:
-            return f"gains are chance: {clauses}; at least {ENOUGH:.0%} is wanted"
-        return f"gains by {self.contributions.measure}: {clauses}"
+            return f"gains are chance (reliability: {clauses}; at least {ENOUGH:.0%} is needed)"
+        return f"gains by {self.contributions.measure} (reliability: {clauses})"
 
 
 def signal_of(trials: Mapping[Key, TrialOutcome], judge: Judge = ACCURACY) -> Signal:

@@ -27,6 +27,7 @@ from pockengine.farm.names import check_name
 from pockengine.farm.transports.transport import printable
 from pockengine.files import read_toml
 from pockengine.folders import data_folder
+from pockengine.terminal import counted
 
 LINES_SHOWN, MOST_SHOWN = 20, 1 << 16
 """Displayed output of a failed job: maximum lines, and bytes examined."""
@@ -71,9 +72,8 @@ def run(
             leases = stack.enter_context(closing(LabgridPool(pool, owner)))
             inventory = leases.boards(inventory)
         tasks, boards = read_jobs(from_user(str(file)), inventory)
-        CONSOLE.print(
-            f"batch {name}: {len(tasks)} jobs, {len(boards)} boards, outputs and logs in {logs}"
-        )
+        sizes = f"{counted(len(tasks), 'job')}, {counted(len(boards), 'board')}"
+        CONSOLE.print(f"batch {name}: {sizes}, outputs and logs in {logs}")
         site = Site(
             JobBatch(store, name, owner), leases, Quarantine(store), logs, priority=priority
         )

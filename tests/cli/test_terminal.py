@@ -17,7 +17,7 @@ from pockengine.cli.main import cli
 from pockengine.errors import CompileError
 from pockengine.farm.cli import base, boards, results
 from pockengine.finetune.lm.plan import LmMemory, Unplanned, plans
-from pockengine.terminal import PlainConsole
+from pockengine.terminal import PlainConsole, counted
 from pockengine.tests.farm.helpers import record
 from pockengine.tests.repo.tree import ROOT, files
 
@@ -66,6 +66,19 @@ def test_a_caption_takes_the_whole_width_below_a_narrow_table() -> None:
     lines = shown(table, 60)
     assert len([line for line in lines if "layer" in line]) == 2, "the last part is narrow"
     assert lines[-1] == table.caption
+
+
+def test_constant_columns_and_the_caption_are_separate_lines() -> None:
+    table = Table(caption="time is modelled", box=SIMPLE)
+    for name in ("device", *(f"a_very_long_heading_{n}" for n in range(3))):
+        table.add_column(name, justify="right")
+    table.add_row("rpi4", "1", "2", "3")
+    table.add_row("rpi5", "1", "5", "6")
+    assert shown(table, 60)[-2:] == ["In every row: a_very_long_heading_0 1", "time is modelled"]
+
+
+def test_a_count_has_its_noun() -> None:
+    assert [counted(n, "job") for n in (0, 1, 1200)] == ["0 jobs", "1 job", "1,200 jobs"]
 
 
 def test_a_word_wider_than_the_terminal_is_wrapped() -> None:

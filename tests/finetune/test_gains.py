@@ -28,7 +28,7 @@ def test_accuracy_is_used_if_it_has_signal() -> None:
     assert signal.contributions is not None
     assert signal.contributions.measure == ACCURACY
     assert set(signal.reliabilities) == {ACCURACY}
-    assert str(signal).startswith("gains by accuracy: by accuracy 9")
+    assert str(signal).startswith("gains by accuracy (reliability: accuracy 9")
 
 
 def test_loss_is_used_if_accuracy_is_noise() -> None:
@@ -51,4 +51,4 @@ def test_gains_of_one_seed_are_used_with_unknown_reliability() -> None:
     signal = signal_of(trials(0.05, 0.05, seeds=1))
     assert signal.contributions is not None
     assert signal.contributions.measure == ACCURACY
-    assert "of unknown reliability" in str(signal)
+    assert str(signal) == "gains by accuracy (reliability: accuracy unknown)"
