@@ -16,7 +16,7 @@ from types import CodeType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from pockengine.arguments import check_arguments
-from pockengine.errors import InternalError, PockEngineError, RuntimeFailure
+from pockengine.errors import InternalError, PockEngineError, RuntimeFailure, reason_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -95,6 +95,8 @@ def stray(error: Exception, doing: str) -> PockEngineError | None:
     if place is None:  # the user's, or the arguments do not fit the function
         return None
     words = f"{type(error).__name__}: {error}"
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        words = f"{error.filename}: {reason_of(error)}"
     if isinstance(error, OSError | MemoryError) or TORCH_MEMORY in words:
         return RuntimeFailure(f"{doing}: {words}; the operating system refused it")
     used = releases()

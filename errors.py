@@ -3,12 +3,31 @@
 A message names the thing, states the fact, and gives the fix.
 """
 
+from pathlib import Path
+
 
 def printable(text: str) -> str:
     """Escape, as Python does, characters that control a terminal or cannot be encoded."""
     return "".join(
         letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text
     )
+
+
+def reason_of(error: BaseException) -> str:
+    """Return an error's message without Python's forms: an OSError's number, a repr of a path.
+
+    If a folder of the path is a file, the message names it.
+    """
+    if isinstance(error, KeyError):
+        return f"it lacks {error}"
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    if isinstance(error, NotADirectoryError) and isinstance(error.filename, str):
+        folders = Path(error.filename).parents
+        file = next((folder for folder in folders if folder.is_file()), None)
+        if file is not None:
+            return f"{file} is a file, not a folder"
+    return error.strerror
 
 
 class PockEngineError(Exception):

@@ -14,7 +14,7 @@ from pockengine.backends.stored import decoded
 from pockengine.backends.training.trainer import Trainer
 from pockengine.boundary import entry_points
 from pockengine.compiler.sparse.lora import merged
-from pockengine.errors import ArtifactError
+from pockengine.errors import ArtifactError, reason_of
 from pockengine.files import write_whole
 
 Weights = Session | Path | str | None
@@ -47,7 +47,7 @@ class Loaded(Trainer):
         try:
             write_whole(Path(path), lambda part: save_file(arrays, part))
         except (OSError, SafetensorError) as error:
-            raise ArtifactError(f"weights {path} cannot be written: {error}") from error
+            raise ArtifactError(f"weights {path} cannot be written: {reason_of(error)}") from error
 
     def _merged(self, source: Weights) -> dict[str, np.ndarray]:
         """Add LoRA products; ArtifactError if the artifact has changed such a weight."""

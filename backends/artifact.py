@@ -34,7 +34,7 @@ from pockengine.backends.sizes_spec import SizesSpec
 from pockengine.backends.switching_report import Switching
 from pockengine.backends.weights import write_weights
 from pockengine.compiler.program import Program
-from pockengine.errors import ArtifactError
+from pockengine.errors import ArtifactError, reason_of
 from pockengine.files import private_folder, sync, whole_path, write_text_whole
 
 __all__ = ["Artifact", "EntrySpec", "ParamSpec", "SizesSpec", "load_artifact", "write_artifact"]
@@ -95,7 +95,7 @@ def check_place(folder: Path) -> None:
         if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
             raise ArtifactError(f"{folder} cannot be written: {parent} is no folder of yours")
     except OSError as error:
-        raise ArtifactError(f"{folder} cannot be written: {error}") from error
+        raise ArtifactError(f"{folder} cannot be written: {reason_of(error)}") from error
 
 
 def write_artifact(
@@ -134,7 +134,7 @@ def write_artifact(
             approve(artifact)
             replace.put(folder, place)
     except OSError as error:
-        raise ArtifactError(f"{folder} cannot be written: {error}") from error
+        raise ArtifactError(f"{folder} cannot be written: {reason_of(error)}") from error
     return dataclasses.replace(artifact, folder=folder)
 
 
@@ -186,7 +186,9 @@ def _load(folder: Path) -> Artifact:
             if hash_file(path) != expected:
                 raise ArtifactError(f"artifact {folder}: {name} is damaged; {_AGAIN}")
         except OSError as error:
-            raise ArtifactError(f"artifact {folder}: {name} cannot be read: {error}") from error
+            raise ArtifactError(
+                f"artifact {folder}: {name} cannot be read: {reason_of(error)}"
+            ) from error
     return artifact
 
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from pockengine.errors import BuildError
+from pockengine.errors import BuildError, reason_of
 from pockengine.folders import cache_folder
 
 
@@ -14,7 +14,7 @@ def own_cache() -> Path:
         folder.mkdir(parents=True, exist_ok=True)  # fails if it still does not exist
         state = folder.stat()
     except OSError as error:
-        raise BuildError(f"cannot keep objects in {folder}: {error}") from error
+        raise BuildError(f"cannot keep objects in {folder}: {reason_of(error)}") from error
     if state.st_uid != os.geteuid():
         raise BuildError(
             f"the cache {folder} belongs to another user, who could put code into programs; set "

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from pockengine.backends.artifact import Artifact
 from pockengine.compiler.ir.contents import mapped
 from pockengine.compiler.ir.scalars import DType
-from pockengine.errors import ArtifactError, GraphError
+from pockengine.errors import ArtifactError, GraphError, reason_of
 from pockengine.files import data_file
 
 Arrays = dict[str, np.ndarray]
@@ -48,7 +48,7 @@ def read_sealed(artifact: Artifact, path: Path) -> tuple[Arrays, Mapping[str, st
         ValueError,
         TypeError,
     ) as error:
-        raise ArtifactError(f"checkpoint {path} cannot be read: {error}") from error
+        raise ArtifactError(f"checkpoint {path} cannot be read: {reason_of(error)}") from error
     known = [name for name, spec in artifact.params.items() if spec.kind != "constant"]
     trained = texts.get("pockengine.content") == "trained"
     missing = [] if trained else [name for name in known if name not in tensors]

@@ -12,7 +12,7 @@ from pockengine.backends.checkpoint_texts import read_texts, texts_of
 from pockengine.backends.session import Progress
 from pockengine.compiler.ir.contents import mapped
 from pockengine.compiler.ir.scalars import numbers_of
-from pockengine.errors import ArtifactError, RuntimeFailure, TrainingDiverged
+from pockengine.errors import ArtifactError, RuntimeFailure, TrainingDiverged, reason_of
 from pockengine.files import write_whole
 
 
@@ -59,7 +59,7 @@ def save_checkpoint(
     try:
         write_whole(path, write)
     except OSError as error:
-        raise RuntimeFailure(f"checkpoint {path} cannot be written: {error}") from error
+        raise RuntimeFailure(f"checkpoint {path} cannot be written: {reason_of(error)}") from error
 
 
 def _check_finite(artifact: Artifact, trained: Arrays, path: Path) -> None:

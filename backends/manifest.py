@@ -31,7 +31,7 @@ from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse.choice import VARIANTS
 from pockengine.compiler.sparse.lora import Adapter
 from pockengine.devices.schema import DEFAULT_BACKEND
-from pockengine.errors import ArtifactError, CompileError, GraphError
+from pockengine.errors import ArtifactError, CompileError, GraphError, reason_of
 
 SCHEMA = 4
 KINDS = ("param", "state", "constant")
@@ -201,7 +201,9 @@ def read_manifest(folder: Path) -> Manifest:
         text = path.read_text(encoding="utf-8")
         table = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
     except (OSError, ValueError, RecursionError) as error:
-        raise ArtifactError(f"artifact {folder}: {MANIFEST} cannot be read: {error}") from error
+        raise ArtifactError(
+            f"artifact {folder}: {MANIFEST} cannot be read: {reason_of(error)}"
+        ) from error
     if not isinstance(table, dict) or table.get("schema") != SCHEMA:
         raise ArtifactError(f"artifact {folder} is not of schema {SCHEMA}; compile the model again")
     try:

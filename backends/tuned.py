@@ -13,7 +13,7 @@ from typing import Any
 
 from pockengine.backends.picking import P, Picker, PlanCandidate, cheapest
 from pockengine.devices.schema import Device
-from pockengine.errors import CompileError
+from pockengine.errors import CompileError, reason_of
 from pockengine.files import write_text_whole
 
 SCHEMA = 1
@@ -86,7 +86,7 @@ def read_table(path: Path, device: Device, processor: str = "") -> TunedTable:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise CompileError(
-            f"tuned plans {path}: {error}; remove it and run pockengine tune again"
+            f"tuned plans {path}: {reason_of(error)}; remove it and run pockengine tune again"
         ) from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise CompileError(f"tuned plans {path}: not a table of schema {SCHEMA} of pockengine tune")
@@ -124,4 +124,4 @@ def write_table(table: TunedTable, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text_whole(path, text)
     except OSError as error:
-        raise CompileError(f"tuned plans {path} cannot be written: {error}") from error
+        raise CompileError(f"tuned plans {path} cannot be written: {reason_of(error)}") from error

@@ -95,7 +95,7 @@ DEPS = {
         "bench": ["//:errors", "//:extras", "//:root", "//:signals", "//devices", "//farm/bench", "//farm/boards", "//farm/cli:base", "//farm/cli:bench_lib", "//farm/references", "//farm/references:protocol", "@pypi//click"],
         "bench_lib": ["//:errors", "//:extras", "//:root", "//:signals", "//:terminal", "//backends", "//backends/c", "//devices", "//farm:lib", "//farm/bench", "//farm/bench/paper", "//farm/boards", "//farm/cli:base", "//farm/references", "//farm/references:protocol", "//farm/results", "@pypi//click", "@pypi//rich"],
         "farm": ["//:root", "//:signals", "//farm/cli:lib", "@pypi//click"],
-        "lib": ["//:errors", "//:files", "//:folders", "//:root", "//:signals", "//backends", "//farm:lib", "//farm/bench:ab", "//farm/boards", "//farm/cli:base", "//farm/cycles", "//farm/jobs", "//farm/labgrid", "//farm/results", "//farm/transports", "@pypi//click", "@pypi//rich"],
+        "lib": ["//:errors", "//:files", "//:folders", "//:root", "//:signals", "//:terminal", "//backends", "//farm:lib", "//farm/bench:ab", "//farm/boards", "//farm/cli:base", "//farm/cycles", "//farm/jobs", "//farm/labgrid", "//farm/results", "//farm/transports", "@pypi//click", "@pypi//rich"],
         "report_lib": ["//:errors", "//:files", "//:root", "//farm/cli:base", "//farm/cli:lib", "//farm/report", "//farm/results", "@pypi//click"],
     },
     "farm/cycles": {

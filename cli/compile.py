@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pockengine.backends.artifact import Artifact
+from pockengine.backends.artifact import Artifact, check_place
 from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import ModelChoice, json_option, model_argument, print_json
 from pockengine.cli.steps import Steps
@@ -13,7 +13,7 @@ from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.recomputation import Recomputation
 from pockengine.compiler.ir.text import print_graph
 from pockengine.compiler.ops import node_cost
-from pockengine.errors import CompileError
+from pockengine.errors import CompileError, reason_of
 from pockengine.frontends.losses import OWN
 from pockengine.options import CompileOptions
 from pockengine.terminal import PlainConsole
@@ -40,13 +40,15 @@ def compile_command(
     """Compile MODEL to an artifact: a folder with C, a binary, weights and a manifest."""
     from pockengine.api import compile
 
+    folder = folder or default_folder(model.name, str(options.device))
+    check_place(folder)
     found = model.find()
     with Steps() as steps:
         compiled = compile(
             *(found.model, found.inputs),
             loss=OWN if found.loss is None else found.loss,
             options=options,
-            folder=folder or default_folder(model.name, str(options.device)),
+            folder=folder,
             progress=steps,
             observe=None if dump_ir is None else Dump(dump_ir),
         )
@@ -116,7 +118,9 @@ class Dump:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CompileError(f"graphs cannot be written to {folder}: {error}") from error
+            raise CompileError(
+                f"graphs cannot be written to {folder}: {reason_of(error)}"
+            ) from error
         self._folder = folder
         self._count = 0
 

@@ -5,15 +5,14 @@ from pathlib import Path
 import click
 
 from pockengine.cli.option_fields import compile_options
-from pockengine.cli.options import console, json_option, print_json
+from pockengine.cli.options import OutputFolder, console, json_option, print_json
 from pockengine.cli.texts import LENGTH, ModelFolder
-from pockengine.finetune.lm.device import ARTIFACT, TABLE, compile_for_device
 from pockengine.options import CompileOptions
 
 
 @click.command("compile-lm")
 @click.argument("model", type=ModelFolder())
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to write.")
+@click.option("--out", required=True, type=OutputFolder(), help="Folder to write.")
 @click.option(
     "--max-length",
     "length",
@@ -39,6 +38,12 @@ def compile_lm(
 
     A device needs only the folder --out: its runner trains the model, and generates answers.
     """
+    from pockengine.finetune.lm.device import (  # late: PyTorch takes seconds
+        ARTIFACT,
+        TABLE,
+        compile_for_device,
+    )
+
     terminal = console()
     say = (lambda text: None) if as_json else terminal.print
     artifact = compile_for_device(model, out, options, (batch, length), say=say)

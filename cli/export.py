@@ -22,7 +22,7 @@ from pockengine.cli.options import (
 from pockengine.compiler.ir.blocks import scales_name
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.sparse.lora import merged, with_folded
-from pockengine.errors import ArtifactError
+from pockengine.errors import ArtifactError, reason_of
 from pockengine.extras import need
 from pockengine.files import write_whole
 from pockengine.frontends.frontend import Source, framework_arrays
@@ -128,4 +128,4 @@ def write_tuned(source: Source, graph: Graph, values: dict[str, np.ndarray], out
         model = source.tuned(graph, values)
         write_whole(out, lambda part: onnx.save(model, part))
     except (OSError, SafetensorError, ValueError) as error:
-        raise ArtifactError(f"{out} cannot be written: {error}") from error
+        raise ArtifactError(f"{out} cannot be written: {reason_of(error)}") from error

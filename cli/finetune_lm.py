@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,7 @@ from pockengine.backends.training.reports import MlflowLog, TensorBoardLog, Trac
 from pockengine.cli.duty import duty_options
 from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import (
+    OutputFolder,
     console,
     json_option,
     print_json,
@@ -23,12 +24,14 @@ from pockengine.cli.texts import LENGTH, ModelFolder, RowForm, row_options
 from pockengine.compiler.optim import LoraPlus
 from pockengine.finetune.lm.judging import RewardScore
 from pockengine.finetune.lm.methods import METHODS, PREFERENCES, SFT, Drawing, Method
-from pockengine.finetune.lm.prepare import prepare
-from pockengine.finetune.lm.run import Report, RunSettings, finetune
 from pockengine.finetune.lm.sampling import Sampling
 from pockengine.finetune.lm.settings import Settings, Texts, TrainingSettings
 from pockengine.options import CompileOptions
 from pockengine.terminal import Say
+
+if TYPE_CHECKING:
+    from pockengine.finetune.lm.prepare import FineTuneInputs
+    from pockengine.finetune.lm.run import Report
 
 REPORTS: dict[str, Callable[[Path], Callback]] = {
     "tensorboard": lambda out: TensorBoardLog(out / "tensorboard"),
@@ -57,9 +60,7 @@ TEXTS = click.Path(path_type=Path, exists=True)
 )
 @click.option("--validation", type=TEXTS, help="Evaluation texts, instead of held-out ones.")
 @click.option("--hold-out", default=0.1, show_default=True, type=click.FloatRange(0, 0.9))
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="Folder of the training."
-)
+@click.option("--out", required=True, type=OutputFolder(), help="Folder of the training.")
 @click.option(
     "--method",
     default=SFT,
@@ -166,6 +167,19 @@ def finetune_lm(
     terminal = console()
     say: Say = _nothing if as_json else terminal.print
     say(f"reading {model} and {data}")
+    report, prepared = _train(settings, out, choices, say)
+    if as_json:
+        return print_json(_facts(report, prepared.remarks))
+    _show(report, [prepared.tokenizer.decode(ids) for ids in prepared.questions], terminal)
+
+
+def _train(
+    settings: Settings, out: Path, choices: dict[str, Any], say: Say
+) -> "tuple[Report, FineTuneInputs]":
+    """Read the model and the texts, train, and write the results."""
+    from pockengine.finetune.lm.prepare import prepare  # late: PyTorch takes seconds
+    from pockengine.finetune.lm.run import RunSettings, finetune
+
     prepared = prepare(settings, choices["prompts"])
     for remark in prepared.remarks:
         click.echo(remark, err=True)
@@ -173,11 +187,10 @@ def finetune_lm(
     say(f"{rows.tokens:,} tokens in {rows.rows} rows of {settings.course.length}")
     names = ("threads", "resume", "save_every", "merge", "callbacks")
     run = _select(choices, *names) | {"sampling": _sampling(settings.course.length, choices)}
-    run_settings = RunSettings(say=say, compiling=nullcontext if as_json else Steps, **run)
-    report = finetune(settings, prepared, out, run_settings)
-    if as_json:
-        return print_json(_facts(report, prepared.remarks))
-    _show(report, [prepared.tokenizer.decode(ids) for ids in prepared.questions], terminal)
+    compiling = nullcontext if say is _nothing else Steps
+    return finetune(
+        settings, prepared, out, RunSettings(say=say, compiling=compiling, **run)
+    ), prepared
 
 
 def _check_read(choices: Mapping[str, Any]) -> None:
@@ -226,7 +239,7 @@ def _drawing(length: int, choices: dict[str, Any]) -> Drawing | None:
     return Drawing(choices["reward"], group, min(choices["answer_tokens"], length - 1))
 
 
-def _facts(report: Report, remarks: Sequence[str]) -> dict[str, Any]:
+def _facts(report: "Report", remarks: Sequence[str]) -> dict[str, Any]:
     return {
         "before": report.before.facts(),
         "after": report.after.facts(),
@@ -239,7 +252,7 @@ def _facts(report: Report, remarks: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _show(report: Report, questions: Sequence[str], terminal: Any) -> None:
+def _show(report: "Report", questions: Sequence[str], terminal: Any) -> None:
     """Print the result, below the "before" line of the run, and the paths of the written files."""
     if report.after.score is not None:
         terminal.print(f"after: {report.after.score}")

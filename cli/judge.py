@@ -21,7 +21,7 @@ from pockengine.cli.rows import (
     metric_option,
     threads_option,
 )
-from pockengine.errors import ArtifactError
+from pockengine.errors import ArtifactError, reason_of
 from pockengine.files import write_whole
 from pockengine.loaded import load
 
@@ -82,7 +82,7 @@ def predict(
     try:
         write_whole(out, lambda part: save_file(arrays, part))
     except OSError as error:
-        raise ArtifactError(f"{out} cannot be written: {error}") from error
+        raise ArtifactError(f"{out} cannot be written: {reason_of(error)}") from error
     if as_json:
         print_json({name: list(array.shape) for name, array in arrays.items()})
         return

@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from pockengine.compiler.ir.graph import Graph
+from pockengine.errors import reason_of
 from pockengine.files import data_file
 from pockengine.frontends.choices import with_choices
 from pockengine.frontends.losses import OWN, loss_text
@@ -34,7 +35,23 @@ class OutputFile(click.Path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            self.fail(f"the folder {path.parent} cannot be created: {error.strerror}", param, ctx)
+            self.fail(f"the folder {path.parent} cannot be created: {reason_of(error)}", param, ctx)
+        return path
+
+
+class OutputFolder(click.Path):
+    """A folder to write after the work; it need not exist."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the path; a usage error names a folder in which it cannot be created."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        above = next(folder for folder in path.absolute().parents if folder.exists())
+        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+            kind = "is not writable" if above.is_dir() else "is a file, not a folder"
+            self.fail(f"{path} cannot be created: {above} {kind}; choose another", param, ctx)
         return path
 
 
@@ -64,7 +81,7 @@ def constant(text: str) -> tuple[str, np.ndarray]:
         return name, np.asarray(json.loads(value))
     except (OSError, TokenError, ValueError) as error:
         raise click.BadParameter(
-            f"{text!r} is no input with its value, as steps=3 or table=FILE.npy: {error}"
+            f"{text!r} is no input with its value, as steps=3 or table=FILE.npy: {reason_of(error)}"
         ) from error
 
 

@@ -20,7 +20,7 @@ from pockengine.compiler.passes.catalogue import PASSES
 from pockengine.compiler.passes.pass_text import parse_pass, parse_passes, print_passes
 from pockengine.compiler.target import Target
 from pockengine.devices import find_device
-from pockengine.errors import GraphError, PockEngineError
+from pockengine.errors import GraphError, PockEngineError, reason_of
 from pockengine.options import CompileOptions
 
 
@@ -71,7 +71,7 @@ def _text(path: Path, what: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise GraphError(f"{path} holds no {what} as text: {error}") from error
+        raise GraphError(f"{path} holds no {what} as text: {reason_of(error)}") from error
 
 
 def _target(device: str) -> Target:

@@ -9,7 +9,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from pockengine.cli.option_fields import field_option
-from pockengine.cli.options import ModelChoice, model_argument
+from pockengine.cli.options import ModelChoice, OutputFile, model_argument
 from pockengine.cli.quantize import quantize_options
 from pockengine.cli.subject import (
     DECODER_OPTIMIZER,
@@ -43,9 +43,7 @@ ALL_CRITERIA = (*CRITERIA, *DATA_CRITERIA)
 @click.command("sensitivity")
 @model_argument(8, loss=False)
 @data_option(required=True, words="Inputs and target; texts for a decoder.")
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="Table file, JSON lines."
-)
+@click.option("--out", required=True, type=OutputFile(), help="Table file, JSON lines.")
 @click.option("--weights", type=click.Path(path_type=Path), help="Pretrained weights, safetensors.")
 @click.option("--classes", type=click.IntRange(2), help="Classes of a new head.")
 @click.option(

@@ -15,7 +15,7 @@ from pockengine.cli.texts import DATA_SEED, RowForm, names_decoder, open_decoder
 from pockengine.compiler.ir.graph import LOSS
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.quantize.int8 import Int8
-from pockengine.errors import FinetuneError
+from pockengine.errors import FinetuneError, reason_of
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Tuning, load_tuning
 from pockengine.frontends.losses import loss_text
@@ -132,7 +132,7 @@ def _load(module: "nn.Module", path: Path) -> None:
     try:
         stored = load_file(path)
     except (OSError, SafetensorError, AttributeError, LookupError, ValueError, TypeError) as error:
-        raise FinetuneError(f"weights {path} cannot be read: {error}") from error
+        raise FinetuneError(f"weights {path} cannot be read: {reason_of(error)}") from error
     own = module.state_dict()
     fitting = {
         key: value for key, value in stored.items() if key in own and own[key].shape == value.shape

@@ -25,7 +25,7 @@ from pockengine.devices.host import (
     detect_mhz,
 )
 from pockengine.devices.isa import ISAS
-from pockengine.errors import DeviceError
+from pockengine.errors import DeviceError, reason_of
 from pockengine.files import read_toml
 from pockengine.folders import config_folder
 from pockengine.tables import from_table
@@ -262,7 +262,7 @@ def read_device(path: Path) -> Device:
     try:
         table = read_toml(path)
     except (OSError, ValueError) as error:
-        raise DeviceError(f"device file {path.name}: {error}") from error
+        raise DeviceError(f"device file {path.name}: {reason_of(error)}") from error
     cpu, toolchain = _table(table, "cpu", path), _table(table, "toolchain", path)
     emulator, gpu = _table(table, "emulator", path), _table(table, "gpu", path)
     if cpu is not None and cpu.get("isa") == "detect":

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from pockengine.errors import FinetuneError
+from pockengine.errors import FinetuneError, reason_of
 from pockengine.finetune.judges import ACCURACY as BY_ACCURACY
 from pockengine.finetune.judges import Judge, judge_named
 from pockengine.finetune.signal import Noise, noise_of
@@ -136,7 +136,9 @@ def read_table(path: Path) -> tuple[Header, dict[Key, TrialOutcome]]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise FinetuneError(f"contribution table {path} cannot be read: {error}") from error
+        raise FinetuneError(
+            f"contribution table {path} cannot be read: {reason_of(error)}"
+        ) from error
     lines = text[: text.rfind("\n") + 1].splitlines()
     if not lines:
         raise FinetuneError(f"{path} is no contribution table: it is empty")

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from pockengine.devices.host import detect_memory
-from pockengine.errors import FinetuneError
+from pockengine.errors import FinetuneError, reason_of
 from pockengine.files import data_file
 
 _DAMAGED = (
@@ -92,4 +92,4 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except _DAMAGED as error:
-        raise FinetuneError(f"{path} cannot be read: {error}") from error
+        raise FinetuneError(f"{path} cannot be read: {reason_of(error)}") from error

@@ -14,7 +14,7 @@ import numpy as np
 
 from pockengine.backends.training.picture_form import PictureForm
 from pockengine.backends.training.pictures import SUFFIXES, list_classes, list_files
-from pockengine.errors import FinetuneError, RuntimeFailure
+from pockengine.errors import FinetuneError, RuntimeFailure, reason_of
 from pockengine.files import write_whole
 
 CLASSES = "classes.txt"
@@ -55,7 +55,7 @@ def write_pictures(folder: Path, form: PictureForm, out: Path, skip_bad: int = 0
         names = "".join(f"{name}\n" for name in classes)
         write_whole(out / CLASSES, lambda path: _write_text(path, names))
     except OSError as error:
-        raise FinetuneError(f"rows cannot be written to {out}: {error}") from error
+        raise FinetuneError(f"rows cannot be written to {out}: {reason_of(error)}") from error
     return PictureRows(len(reader.labels), classes, tuple(reader.left_out))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pockengine.compiler.optim import Optimizer
-from pockengine.errors import FinetuneError
+from pockengine.errors import FinetuneError, reason_of
 from pockengine.finetune.race import Run, Runs
 from pockengine.finetune.recipe import Recipe, settings_of
 from pockengine.finetune.subject import Subject
@@ -64,7 +64,7 @@ def recipe_of(header: Mapping[str, Any], optimizer: Optimizer) -> tuple[Recipe, 
         return Recipe(**fields, optimizer=optimizer), seeds
     except (KeyError, TypeError, ValueError) as error:
         raise FinetuneError(
-            f"the contributions' header names no recipe and seeds: {error!r}"
+            f"the contributions' header names no recipe and seeds: {reason_of(error)}"
         ) from error
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from pockengine.compiler.ir.contents import Contents, Lazy
 from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.types import F32, Shape, TensorType
-from pockengine.errors import ImportModelError
+from pockengine.errors import ImportModelError, reason_of
 from pockengine.models.gguf_forms import BlockFormat, find_form, form_of, written_form
 
 MAGIC, VERSIONS, ALIGNMENT = b"GGUF", (2, 3), 32
@@ -96,7 +96,7 @@ def read_gguf(path: Path) -> GgufFile:
         return _Header(path, header, size).read()
     except (OSError, ValueError, OverflowError, struct.error) as error:
         raise ImportModelError(
-            f"{path} cannot be read as GGUF: {error}; copy or convert it again"
+            f"{path} cannot be read as GGUF: {reason_of(error)}; copy or convert it again"
         ) from error
 
 

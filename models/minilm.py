@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import BertConfig, BertModel
 
-from pockengine.errors import ImportModelError
+from pockengine.errors import ImportModelError, reason_of
 
 PAD = 0
 """The padding token; attention and pooling ignore it."""
@@ -64,7 +64,9 @@ def load_minilm(folder: Path, classes: int) -> MiniLM:
         state = load_file(path)
         missing, unexpected = model.bert.load_state_dict(state, strict=False)
     except (OSError, SafetensorError, RuntimeError) as error:
-        raise ImportModelError(f"{path} holds no weights of MiniLM-L6: {error}") from error
+        raise ImportModelError(
+            f"{path} holds no weights of MiniLM-L6: {reason_of(error)}"
+        ) from error
     wrong = sorted({*missing, *unexpected} - _UNUSED)
     if wrong:
         raise ImportModelError(f"{path}: names that do not fit MiniLM-L6: {', '.join(wrong)}")

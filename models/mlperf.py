@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pockengine.errors import ImportModelError
+from pockengine.errors import ImportModelError, reason_of
 from pockengine.models.layers import global_average
 
 EPS = 1e-3
@@ -72,7 +72,9 @@ def load_resnet8(path: Path) -> ResNet8:
                 for name, target in arrays_of(module):
                     _fill(target, np.array(arrays[name]))
     except (OSError, KeyError, RuntimeError) as error:
-        raise ImportModelError(f"{path} holds no ResNet-8 of MLPerf Tiny: {error}") from error
+        raise ImportModelError(
+            f"{path} holds no ResNet-8 of MLPerf Tiny: {reason_of(error)}"
+        ) from error
     return model.eval()
 
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from pockengine.compiler.ir.contents import Contents, Floats8, Lazy
 from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import DType
-from pockengine.errors import GraphError, ImportModelError
+from pockengine.errors import GraphError, ImportModelError, reason_of
 from pockengine.models.fp8 import fp8
 from pockengine.models.mxfp4 import mxfp4
 from pockengine.models.packed_forms import (
@@ -261,7 +261,7 @@ def _torchao_kinds(folder: Path, shards: Shards) -> dict[str, Settings]:
                 kinds[name] = {"target_dtype": data.get("target_dtype", {}).get("_data")}
         except (OSError, SafetensorError, *MALFORMED) as error:
             raise ImportModelError(
-                f"{folder / file} is no file of torchao: {error}; quantize the model by "
+                f"{folder / file} is no file of torchao: {reason_of(error)}; quantize the model by "
                 "IntxWeightOnlyConfig, or give one that is not quantized"
             ) from error
     return kinds

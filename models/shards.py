@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pockengine.compiler.ir.contents import Contents, mapped
-from pockengine.errors import GraphError, ImportModelError
+from pockengine.errors import GraphError, ImportModelError, reason_of
 from pockengine.models.gguf_names import gguf_tensors
 from pockengine.models.packed import Shards, format_of, method_of, unpacked
 
@@ -56,7 +56,9 @@ def _index(path: Path) -> Mapping[str, str]:
         if not names or not all(_is_beside(name) for name in names.values()):
             raise ValueError("weight_map does not name files beside it")
     except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
-        raise ImportModelError(f"{path} is no index of shards: {error!r}; copy it again") from error
+        raise ImportModelError(
+            f"{path} is no index of shards: {reason_of(error)}; copy it again"
+        ) from error
     return names
 
 

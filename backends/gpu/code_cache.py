@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pockengine.backends.cache import own_cache
-from pockengine.errors import BuildError
+from pockengine.errors import BuildError, reason_of
 
 FOLDER = "gpu-code"
 
@@ -30,7 +30,7 @@ def cached_code(identity: Sequence[str], build: Callable[[], bytes]) -> bytes:
             complete.write_bytes(code)
             complete.replace(shelf / _name(key, code))
     except OSError as error:
-        raise BuildError(f"cannot store compiled kernels in {shelf}: {error}") from error
+        raise BuildError(f"cannot store compiled kernels in {shelf}: {reason_of(error)}") from error
     return code
 
 

@@ -30,7 +30,7 @@ from pockengine.backends.native.toolchain import ZIG_FOLDER, Toolchain, find_too
 from pockengine.backends.protocol import Built, Progress
 from pockengine.devices.host import detect_cores, detect_memory
 from pockengine.devices.schema import Device
-from pockengine.errors import BuildError
+from pockengine.errors import BuildError, reason_of
 from pockengine.folders import cache_folder
 
 FLAGS = (
@@ -243,7 +243,7 @@ def compile_object(
             _run(compiler, [*compile_, "-o", str(made)], source.name)
             return made.replace(shelf / _entry_name(key, made))
     except OSError as error:
-        raise BuildError(f"cannot keep objects in {shelf}: {error}") from error
+        raise BuildError(f"cannot keep objects in {shelf}: {reason_of(error)}") from error
 
 
 def _entry_name(key: str, path: Path) -> str:
@@ -293,7 +293,9 @@ def _with_new_libraries(toolchain: Toolchain, command: Sequence[str], what: str)
         finally:
             shutil.rmtree(new, ignore_errors=True)
     except OSError as error:
-        raise BuildError(f"cannot keep libraries in {cache_folder()}: {error}") from error
+        raise BuildError(
+            f"cannot keep libraries in {cache_folder()}: {reason_of(error)}"
+        ) from error
 
 
 def _run(toolchain: Toolchain, command: Sequence[str], what: str) -> None:
@@ -302,7 +304,7 @@ def _run(toolchain: Toolchain, command: Sequence[str], what: str) -> None:
             command, capture_output=True, text=True, env=toolchain.environment, check=False
         )
     except OSError as error:
-        raise BuildError(f"cannot start the C compiler {command[0]}: {error}") from error
+        raise BuildError(f"cannot start the C compiler {command[0]}: {reason_of(error)}") from error
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()][:ERROR_LINES]
         raise BuildError(f"{what} does not build (exit {done.returncode}):\n" + "\n".join(lines))

@@ -12,7 +12,7 @@ from pockengine.backends.native.generation import GenerationView
 from pockengine.backends.native.interface import program_symbol
 from pockengine.backends.native.state_views import ProgressView, ScheduleView
 from pockengine.backends.specification import ABI
-from pockengine.errors import ArtifactError, RuntimeFailure
+from pockengine.errors import ArtifactError, RuntimeFailure, reason_of
 
 MESSAGE_BYTES = 512
 """PE_MESSAGE_BYTES of pe.h."""
@@ -113,7 +113,7 @@ def load_library(artifact: Artifact) -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise RuntimeFailure(f"cannot load {path}: {error}") from error
+        raise RuntimeFailure(f"cannot load {path}: {reason_of(error)}") from error
     try:
         for name, (result, arguments) in _signatures().items():
             function = getattr(library, name)

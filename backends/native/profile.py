@@ -25,7 +25,7 @@ from pockengine.compiler.ir.types import F32, TensorType
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import Choice
-from pockengine.errors import RuntimeFailure
+from pockengine.errors import RuntimeFailure, reason_of
 
 RATE = 1e-3
 """Learning rate of the profiled steps: small, so that the data stay typical."""
@@ -153,7 +153,9 @@ def _run_here(built: ProfiledStep) -> str:
     try:
         done = subprocess.run(built.command, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise RuntimeFailure(f"this machine cannot run the profiled program: {error}") from error
+        raise RuntimeFailure(
+            f"this machine cannot run the profiled program: {reason_of(error)}"
+        ) from error
     if done.returncode != 0:
         raise RuntimeFailure(f"profiling {built.runner.name}: {done.stderr.strip()}")
     return done.stdout

@@ -18,7 +18,7 @@ from pathlib import Path
 from pockengine.backends.cache import own_cache
 from pockengine.devices.isa import ISAS
 from pockengine.devices.schema import Device
-from pockengine.errors import BuildError
+from pockengine.errors import BuildError, reason_of
 
 ZIG_FOLDER = "zig"
 """Folder of zig's own cache, including the C libraries that it has built."""
@@ -108,7 +108,7 @@ def _output_digest(
     try:
         done = subprocess.run(command, capture_output=True, check=False, env=env)
     except OSError as error:
-        raise BuildError(f"cannot start the C compiler {command[0]}: {error}") from error
+        raise BuildError(f"cannot start the C compiler {command[0]}: {reason_of(error)}") from error
     if done.returncode != 0 or not done.stdout:
         answer = done.stderr.decode(errors="replace")
         raise BuildError(f"{command[0]} does not know this CPU: {answer}")

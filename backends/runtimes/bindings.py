@@ -12,7 +12,7 @@ from typing import Any
 
 from pockengine.backends.runtimes.layout import Layout
 from pockengine.compiler.index_ranges import IndexRange
-from pockengine.errors import ArtifactError
+from pockengine.errors import ArtifactError, reason_of
 
 BINDINGS = "bindings.json"
 
@@ -54,7 +54,7 @@ def read_bindings(folder: Path) -> Bindings:
         )
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise ArtifactError(
-            f"{folder / BINDINGS} cannot be read: {error}; compile the model again"
+            f"{folder / BINDINGS} cannot be read: {reason_of(error)}; compile the model again"
         ) from error
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from pockengine.backends.session import Session
 from pockengine.backends.training.history import Epoch, History, from_lines, to_line, to_lines
 from pockengine.backends.training.loop import Step
-from pockengine.errors import ArtifactError, RuntimeFailure
+from pockengine.errors import ArtifactError, RuntimeFailure, reason_of
 from pockengine.files import whole_path, write_text_whole
 
 BEST, LOG = "best.safetensors", "history.jsonl"
@@ -114,7 +114,7 @@ class Checkpoints:
             write_text_whole(self.path(LOG), "".join(f"{line}\n" for line in to_lines(history)))
             log = Log(self.path(LOG))
         except OSError as error:
-            raise RuntimeFailure(f"{self.folder} cannot be written: {error}") from error
+            raise RuntimeFailure(f"{self.folder} cannot be written: {reason_of(error)}") from error
         self.save(session)
         return log
 

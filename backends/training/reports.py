@@ -20,7 +20,7 @@ from pockengine.backends.training.callbacks import Callback
 from pockengine.backends.training.history import Epoch
 from pockengine.backends.training.loop import Step
 from pockengine.compiler.ir.graph import LOSS
-from pockengine.errors import RuntimeFailure
+from pockengine.errors import RuntimeFailure, reason_of
 from pockengine.extras import need
 
 STEP, EPOCH = "step", "epoch"
@@ -47,7 +47,7 @@ class CsvLog(Callback):
         try:
             self._file = self._path.open("w", encoding="utf-8", newline="")
         except OSError as error:
-            raise RuntimeFailure(f"{self._path} cannot be written: {error}") from error
+            raise RuntimeFailure(f"{self._path} cannot be written: {reason_of(error)}") from error
         self._writer = None
         for row in old_rows:
             self._write(row)
@@ -75,7 +75,7 @@ class CsvLog(Callback):
             return []
         except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
             raise RuntimeFailure(
-                f"{self._path} is not a log of this training: {error!r}; move it away"
+                f"{self._path} is not a log of this training: {reason_of(error)}; move it away"
             ) from error
 
     def _write(self, row: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pockengine.backends.runtimes.layout import Layout
-from pockengine.errors import ArtifactError
+from pockengine.errors import ArtifactError, reason_of
 
 FUNCTIONS = "functions.json"
 
@@ -55,5 +55,5 @@ def read_functions(folder: Path) -> dict[str, Function]:
         }
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise ArtifactError(
-            f"{folder / FUNCTIONS} cannot be read: {error}; compile the model again"
+            f"{folder / FUNCTIONS} cannot be read: {reason_of(error)}; compile the model again"
         ) from error

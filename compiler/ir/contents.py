@@ -17,7 +17,7 @@ import numpy as np
 from pockengine.compiler.ir.floats8 import FLOATS8
 from pockengine.compiler.ir.scalars import DType, converted, numbers_of, of_numbers
 from pockengine.compiler.ir.types import Shape, TensorType
-from pockengine.errors import GraphError
+from pockengine.errors import GraphError, reason_of
 
 LONGEST_HEADER = 100_000_000
 """Maximum length of a header in bytes, as in the safetensors library."""
@@ -199,7 +199,7 @@ def mapped(path: Path) -> dict[str, Contents]:
         _check_cover([row["data_offsets"] for row in header.values()], end - 8 - length)
         return found
     except UNREADABLE as error:
-        raise GraphError(f"{path} cannot be read as safetensors: {error}") from error
+        raise GraphError(f"{path} cannot be read as safetensors: {reason_of(error)}") from error
 
 
 def _distinct(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:

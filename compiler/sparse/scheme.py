@@ -32,7 +32,7 @@ from pockengine.compiler.sparse.choice import (
     quote,
     write_choice,
 )
-from pockengine.errors import SchemeError
+from pockengine.errors import SchemeError, reason_of
 from pockengine.files import read_toml, write_text_whole
 
 __all__ = ["FROZEN", "FULL", "ParamChoice", "Scheme", "channel_axis", "load_scheme", "save_scheme"]
@@ -85,7 +85,7 @@ def load_scheme(path: Path) -> Scheme:
     try:
         table = read_toml(path)
     except (OSError, ValueError) as error:
-        raise SchemeError(f"scheme file {path}: {error}") from error
+        raise SchemeError(f"scheme file {path}: {reason_of(error)}") from error
     unknown = sorted(set(table) - {"default", "params"})
     params = table.get("params", {})
     if unknown or not isinstance(params, Mapping):
@@ -104,7 +104,7 @@ def save_scheme(scheme: Scheme, path: Path, comment: str = "") -> None:
     try:
         write_text_whole(path, _text_of(scheme, comment))
     except OSError as error:
-        raise SchemeError(f"scheme file {path} cannot be written: {error}") from error
+        raise SchemeError(f"scheme file {path} cannot be written: {reason_of(error)}") from error
 
 
 def _text_of(scheme: Scheme, comment: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pockengine.devices import known_devices, load_device
-from pockengine.errors import FarmError
+from pockengine.errors import FarmError, reason_of
 from pockengine.farm.names import check_name
 from pockengine.farm.transports.adb_client import WORKDIR
 from pockengine.files import read_toml
@@ -186,7 +186,7 @@ def _read(file: Path) -> dict[str, object]:
     try:
         return read_toml(file)
     except (OSError, ValueError) as error:
-        raise FarmError(f"{file}: cannot read the boards: {error}") from None
+        raise FarmError(f"{file}: cannot read the boards: {reason_of(error)}") from None
 
 
 def _board(name: str, entry: object, file: Path) -> Board:

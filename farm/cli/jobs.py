@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from pockengine.errors import FarmError
+from pockengine.errors import FarmError, reason_of
 from pockengine.farm.boards.board import Board, boards_for, load_boards
 from pockengine.farm.cli.base import CONSOLE, JSON, from_user, plain_errors, print_rows
 from pockengine.farm.cli.teller import Teller
@@ -168,7 +168,7 @@ def read_jobs(file: Path, boards: list[Board]) -> tuple[list[QueuedJob], list[Bo
     try:
         table = read_toml(file)
     except (OSError, ValueError) as error:
-        raise FarmError(f"{file}: cannot read the jobs: {error}") from None
+        raise FarmError(f"{file}: cannot read the jobs: {reason_of(error)}") from None
     entries = table.get("job")
     if not isinstance(entries, list) or not entries:
         raise FarmError(f"{file}: no [[job]]")
@@ -178,12 +178,18 @@ def read_jobs(file: Path, boards: list[Board]) -> tuple[list[QueuedJob], list[Bo
         try:
             task, able = _task(entry, file.parent, boards)
         except (AttributeError, OSError, TypeError, ValueError, KeyError, FarmError) as error:
-            raise FarmError(f"{file}: job {i}: {error}") from None
+            raise FarmError(f"{file}: job {i}: {_named(error)}") from None
         tasks.append(task)
         used |= {board.name: board for board in able}
     if len({task.name for task in tasks}) < len(tasks):
         raise FarmError(f"{file}: two jobs have one name")
     return tasks, list(used.values())
+
+
+def _named(error: Exception) -> str:
+    """Return an error's message; of an OSError with the file's name."""
+    place = error.filename if isinstance(error, OSError) else None
+    return f"{place}: {reason_of(error)}" if place else reason_of(error)
 
 
 def _task(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from pockengine.errors import FarmError
+from pockengine.errors import FarmError, reason_of
 from pockengine.farm.cli.base import CONSOLE, from_user, plain_errors
 from pockengine.farm.cli.results import DATABASE, stored
 from pockengine.farm.report.records import records_page
@@ -63,7 +63,7 @@ def _read(files: Sequence[Path], filters: Mapping[str, str | None]) -> list[Reco
             lines = from_user(file).read_text(encoding="utf-8").splitlines()
             records += [Record.from_json(line) for line in lines]
         except (OSError, ValueError, FarmError) as error:
-            raise FarmError(f"{file}: cannot read its records: {error}") from None
+            raise FarmError(f"{file}: cannot read its records: {reason_of(error)}") from None
     return [
         record
         for record in records

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pockengine.devices import Device
-from pockengine.errors import BuildError
+from pockengine.errors import BuildError, reason_of
 from pockengine.folders import cache_folder
 
 SOURCE = Path(__file__).parent / "known_answer.c"
@@ -70,5 +70,5 @@ def _why_not_built(command: Sequence[str], environment: Mapping[str, str]) -> st
             check=False,
         )
     except (subprocess.TimeoutExpired, OSError) as error:
-        return f"it could not be built: {error}"
+        return f"it could not be built: {reason_of(error)}"
     return f"it does not build: {done.stderr[-200:].strip()}" if done.returncode else None

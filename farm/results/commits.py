@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from pockengine.errors import FarmError
+from pockengine.errors import FarmError, reason_of
 
 SHORT = 12  # digits of a commit in a record
 
@@ -41,7 +41,7 @@ def _git(command: Sequence[str], *revisions: str) -> list[str]:
             check=False,
         )
     except OSError as error:
-        raise FarmError(f"cannot ask git for {named}: {error}") from None
+        raise FarmError(f"cannot ask git for {named}: {reason_of(error)}") from None
     if done.returncode:
         message = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "nothing"
         fix = "fetch it, or name another"

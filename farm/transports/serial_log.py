@@ -11,7 +11,7 @@ import threading
 import tty
 from urllib.parse import urlsplit
 
-from pockengine.errors import FarmError
+from pockengine.errors import FarmError, reason_of
 
 MOST_BYTES = 1 << 20  # bytes
 CONNECT_TIMEOUT_S = 5.0
@@ -25,7 +25,9 @@ class SerialLog:
         try:
             self._handle = _open_tcp(place) if place.startswith("tcp://") else _open_tty(place)
         except (OSError, ValueError, termios.error) as error:
-            raise FarmError(f"{board}: cannot listen to its console {place}: {error}") from None
+            raise FarmError(
+                f"{board}: cannot listen to its console {place}: {reason_of(error)}"
+            ) from None
         self._text = bytearray()
         self._lock = threading.Lock()
         self._wake, self._waker = os.pipe()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pockengine.errors import FinetuneError
+from pockengine.errors import FinetuneError, reason_of
 from pockengine.files import write_text_whole
 from pockengine.finetune.lm.judging import Score
 from pockengine.finetune.lm.settings import Settings
@@ -37,7 +37,7 @@ def write_card(folder: Path, settings: Settings, library: str, scores: Mapping[s
     try:
         write_text_whole(folder / CARD, _card(settings, library, scores))
     except OSError as error:
-        raise FinetuneError(f"{folder / CARD} cannot be written: {error}") from error
+        raise FinetuneError(f"{folder / CARD} cannot be written: {reason_of(error)}") from error
 
 
 def _card(settings: Settings, library: str, scores: Mapping[str, Score]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pockengine.errors import FinetuneError
+from pockengine.errors import FinetuneError, reason_of
 from pockengine.finetune.lm.templates import render, render_question
 from pockengine.finetune.lm.texts import Example
 from pockengine.models.tokenizer_table import NONE, Chat, ChatForm
@@ -150,4 +150,4 @@ def _ends(tokenizer: Any, folder: Path) -> Iterator[int]:
         ids = map(int, ends if isinstance(ends, list) else [] if ends is None else [ends])
         yield from (number for number in ids if 0 <= number < NONE)  # others are no tokens
     except _UNREADABLE as error:
-        raise FinetuneError(f"{path} cannot be read: {error}; copy it again") from error
+        raise FinetuneError(f"{path} cannot be read: {reason_of(error)}; copy it again") from error

@@ -10,7 +10,7 @@ from pathlib import Path
 from pockengine.api import compile
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.protocol import Progress
-from pockengine.errors import FinetuneError
+from pockengine.errors import FinetuneError, reason_of
 from pockengine.files import write_whole
 from pockengine.finetune.lm.chat import chat_of
 from pockengine.finetune.lm.packing import LOGITS
@@ -51,7 +51,7 @@ def compile_for_device(
     try:
         write_whole(out / TABLE, lambda part: _put(part, table))
     except OSError as error:
-        raise FinetuneError(f"{out / TABLE} cannot be written: {error}") from error
+        raise FinetuneError(f"{out / TABLE} cannot be written: {reason_of(error)}") from error
     return compiled.artifact
 
 

@@ -18,7 +18,6 @@ from pockengine.devices import Device, find_device
 from pockengine.errors import CompileError
 from pockengine.finetune.lm.methods import SUPERVISED
 from pockengine.finetune.lm.next_token import predict_one_token
-from pockengine.models.causal_lm import shapes_graph
 from pockengine.options import CompileOptions
 
 ORIN = Peaks(1, 42_500.0, {2**35: 204.8})
@@ -76,6 +75,8 @@ def plans(
     device: Device | str = "host",
 ) -> Iterator[LmMemory | Unplanned]:
     """Import a decoder once, and plan each training variant for the device's backend."""
+    from pockengine.models.causal_lm import shapes_graph  # late: PyTorch takes seconds
+
     graph = shapes_graph(module, shape.batch, shape.length)
     predict_one_token(graph, shape.batch, shape.length)
     for options in ways:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pockengine.backends.session import Session
-from pockengine.errors import FinetuneError
+from pockengine.errors import FinetuneError, reason_of
 from pockengine.files import write_text_whole
 from pockengine.finetune.lm.judging import of_rows
 from pockengine.finetune.lm.methods import REFERENCE, SCORES
@@ -35,7 +35,7 @@ def read_reference(path: Path, parts: Sequence[Packed]) -> None:
             raise ValueError("it has scores of other rows")
     except (OSError, ValueError, TypeError) as error:
         raise FinetuneError(
-            f"{path} is damaged: {error}; start again with another --out"
+            f"{path} is damaged: {reason_of(error)}; start again with another --out"
         ) from error
     for part, each in zip(parts, scores, strict=True):
         part.arrays[REFERENCE][:] = each

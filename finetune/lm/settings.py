@@ -8,7 +8,7 @@ from typing import Any
 
 from pockengine.compiler.optim import AdamW
 from pockengine.compiler.passes.backward.differentiate import Clip
-from pockengine.errors import FinetuneError
+from pockengine.errors import FinetuneError, reason_of
 from pockengine.files import write_text_whole
 from pockengine.finetune.lm.methods import SUPERVISED, Method
 from pockengine.options import CompileOptions
@@ -105,7 +105,7 @@ def check_same(settings: Settings, path: Path) -> None:
         changed = [name for name, value in settings.facts().items() if known[name] != value]
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise FinetuneError(
-            f"{path} describes no training to resume: {error!r}; start without --resume"
+            f"{path} describes no training to resume: {reason_of(error)}; start without --resume"
         ) from error
     if changed:
         raise FinetuneError(
@@ -122,4 +122,4 @@ def _digest(path: Path) -> str:
             digest.update(file.read_bytes())
         return digest.hexdigest()
     except OSError as error:
-        raise FinetuneError(f"{path} cannot be read: {error}") from error
+        raise FinetuneError(f"{path} cannot be read: {reason_of(error)}") from error

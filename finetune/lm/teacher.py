@@ -16,7 +16,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from pockengine.errors import FinetuneError
+from pockengine.errors import FinetuneError, reason_of
 from pockengine.finetune.lm.packing import Packed, signed_rows
 from pockengine.finetune.lm.tokens import Tokens
 
@@ -33,7 +33,7 @@ class Teacher:
             self._tensors: Mapping[str, np.ndarray] = load_file(path)
         except (OSError, SafetensorError, LookupError, AttributeError) as error:
             raise FinetuneError(
-                f"{path} cannot be read as safetensors of f32, f16 and integers: {error}"
+                f"{path} cannot be read as safetensors of f32, f16 and integers: {reason_of(error)}"
             ) from error
         widths = {
             array.shape[1:] for name, array in self._tensors.items() if name.startswith("logits.")

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pockengine.errors import FinetuneError
+from pockengine.errors import FinetuneError, reason_of
 from pockengine.finetune.lm.arrow import read_dataset
 
 Message = Mapping[str, str]
@@ -149,13 +149,13 @@ def _prompt_example(number: int, row: Mapping[str, Any]) -> PromptExample:
 
 def _label(value: Any) -> float:
     if not isinstance(value, bool):
-        raise TypeError(f"label is {value!r}, not true or false")
+        raise TypeError(f"label is {_kind(value)}, not true or false")
     return 1.0 if value else -1.0
 
 
 def _reward(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"reward is {value!r}, not a number")
+        raise TypeError(f"reward is {_kind(value)}, not a number")
     if not abs(value) < MOST_REWARD:
         raise ValueError(f"reward is not a number below {MOST_REWARD:g}")
     return float(value)
@@ -170,7 +170,7 @@ def _read(path: Path, forms: str, newline: str | None = None) -> str:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise FinetuneError(
-            f"{path} cannot be read as text in UTF-8: {error}; save it so"
+            f"{path} cannot be read as text in UTF-8: {reason_of(error)}; save it so"
         ) from error
     if not text.strip():
         raise FinetuneError(f"{path} is empty; give JSON lines with {forms}")
@@ -194,14 +194,21 @@ def _parsed(path: Path, number: int, line: Any, parse: Parse[T], forms: str) -> 
     try:
         row = json.loads(line) if isinstance(line, str) else line
         if not isinstance(row, dict):
-            raise TypeError("it is not an object")
+            raise TypeError(f"it is {_kind(row)}")
         return parse(number, row)
     except (ValueError, TypeError, LookupError, RecursionError) as error:
-        fault = f"it has no {error}" if isinstance(error, KeyError) else repr(error)
         raise FinetuneError(
-            f"{path}, line {number} is not an example: {fault}; a line is a JSON object with "
-            f"{forms}"
+            f"{path}, line {number} is not an example: {_fault(error)}; a line is a JSON object "
+            f"with {forms}"
         ) from error
+
+
+def _fault(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is not JSON: {error.msg}, column {error.colno}"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return f"it has no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def _example(number: int, row: Mapping[str, Any]) -> Example:
@@ -226,14 +233,15 @@ def _pair(number: int, row: Mapping[str, Any]) -> Pair:
 
 
 def _messages(row: Mapping[str, Any], name: str) -> list[Message]:
-    if not isinstance(row[name], list):
-        raise TypeError(f"{name} is {type(row[name]).__name__}, not a list of messages")
-    return [_message(message) for message in row[name]]
+    messages = row[name]
+    if not isinstance(messages, list):
+        raise TypeError(f"{name} is {_kind(messages)}, not a list of messages")
+    return [_message(message) for message in messages]
 
 
 def _message(fields: Any) -> Message:
-    if not isinstance(fields, Mapping):
-        raise TypeError(f"a message is {type(fields).__name__}, not an object")
+    if not isinstance(fields, dict):
+        raise TypeError(f"a message is {_kind(fields)}, not an object")
     _check_known(fields, _UNREAD)
     return {name: _text(fields, name) for name in ("role", "content")}
 
@@ -248,6 +256,17 @@ def _check_known(fields: Mapping[str, Any], unread: Collection[str]) -> None:
 def _text(row: Mapping[str, Any], name: str) -> str:
     text = row[name]
     if not isinstance(text, str):
-        raise TypeError(f"{name} is {type(text).__name__}, not text")
-    text.encode()  # raises for lone surrogates, which JSON allows and UTF-8 does not
+        raise TypeError(f"{name} is {_kind(text)}, not a text")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # JSON allows it, UTF-8 does not
+        raise ValueError(f"{name} has half of a surrogate pair") from error
     return text
+
+
+def _kind(value: Any) -> str:
+    """Return the kind of a JSON value in words."""
+    if value is None or isinstance(value, bool | float) or (type(value) is int and value < 1 << 62):
+        return json.dumps(value)
+    kinds = {str: "a text", int: "a number", list: "a list", dict: "an object"}
+    return kinds.get(type(value), type(value).__name__)

@@ -21,7 +21,7 @@ from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import DType, converted, numbers_of
 from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.sparse.lora import Adapter, merged
-from pockengine.errors import AdapterError, FinetuneError
+from pockengine.errors import AdapterError, FinetuneError, reason_of
 from pockengine.files import write_text_whole, write_whole
 from pockengine.frontends.peft.files import TunedParams, check_adapters, save_adapters
 from pockengine.models.causal_lm import CausalLM
@@ -82,7 +82,7 @@ def write_adapters(
     try:
         write_whole(path, write)
     except OSError as error:
-        raise FinetuneError(f"{path} cannot be written: {error}") from error
+        raise FinetuneError(f"{path} cannot be written: {reason_of(error)}") from error
     factors = {name for adapter in artifact.adapters for name in adapter.trained}
     if whole := [name for name in tuning.trained if name not in factors]:
         say(
@@ -115,7 +115,7 @@ def write_merged(model: CausalLM, graph: Graph, session: Session, folder: Path) 
         if not all(file == SINGLE or file.endswith(GGUF) for file in model.shards):
             _write_index(model.shards, folder / INDEX)
     except OSError as error:
-        raise FinetuneError(f"{folder} cannot be written: {error}") from error
+        raise FinetuneError(f"{folder} cannot be written: {reason_of(error)}") from error
 
 
 def _changed(

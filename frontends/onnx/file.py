@@ -13,7 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import GraphProto, ModelProto, TensorProto, checker, numpy_helper
 
-from pockengine.errors import ImportModelError
+from pockengine.errors import ImportModelError, reason_of
 from pockengine.frontends.onnx.control import nested
 
 RUNTIMES = "SimplifiedLayerNormalization"
@@ -37,7 +37,9 @@ def read_model(source: str | Path | ModelProto) -> tuple[ModelProto, Path | None
     except FileNotFoundError:
         raise ImportModelError(f"there is no ONNX file {path}") from None
     except OSError as error:
-        raise ImportModelError(f"the ONNX file {path} cannot be read: {error}") from error
+        raise ImportModelError(
+            f"the ONNX file {path} cannot be read: {reason_of(error)}"
+        ) from error
     except (DecodeError, ValueError) as error:
         raise ImportModelError(
             f"{path} is no ONNX model, or is cut short ({error}); export or download it again"

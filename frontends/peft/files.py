@@ -23,7 +23,7 @@ from safetensors.numpy import save_file
 
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.sparse.lora import CONV, LINEAR, Adapter
-from pockengine.errors import AdapterError
+from pockengine.errors import AdapterError, reason_of
 from pockengine.files import private_folder, write_text_whole, write_whole
 from pockengine.frontends.peft.places import PREFIX, AdaptedModule, place_of, tied_names
 
@@ -259,7 +259,7 @@ def _write(folder: Path, config: Mapping[str, Any], tensors: dict[str, np.ndarra
                 return
         _write_files(folder, text, tensors)
     except (OSError, SafetensorError) as error:
-        raise AdapterError(f"adapters {folder} cannot be written: {error}") from error
+        raise AdapterError(f"adapters {folder} cannot be written: {reason_of(error)}") from error
 
 
 def _write_files(folder: Path, config: str, tensors: dict[str, np.ndarray]) -> None:

@@ -17,7 +17,7 @@ from pockengine.compiler.ir.graph import Graph, Param
 from pockengine.compiler.ir.scalars import DType, numbers_of
 from pockengine.compiler.sparse.choice import VARIANTS
 from pockengine.compiler.sparse.lora import CONV, LINEAR, PACKED, Adapter
-from pockengine.errors import AdapterError, GraphError
+from pockengine.errors import AdapterError, GraphError, reason_of
 from pockengine.frontends.peft.files import CONFIG, WEIGHTS, Arrays, TunedParams
 from pockengine.frontends.peft.places import PREFIX, place_of, tied_names
 
@@ -104,7 +104,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
             raise AdapterError(f"{path} is above {LARGEST_CONFIG} bytes; it is no adapter's")
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise AdapterError(f"{path}: {error}; PEFT's save_pretrained writes it") from error
+        raise AdapterError(
+            f"{path}: {reason_of(error)}; PEFT's save_pretrained writes it"
+        ) from error
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
         kind = config.get("peft_type") if isinstance(config, dict) else None
         raise AdapterError(f"{path}: peft_type is {kind!r}; only LORA can be loaded")

@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
-from pockengine.errors import ImportModelError
+from pockengine.errors import ImportModelError, reason_of
 from pockengine.frontends.tensorflow.control import CONTROL
 from pockengine.frontends.tensorflow.fold import BOUNDS
 from pockengine.frontends.tensorflow.graph import ASSIGNMENTS, SKIPPED, VARIABLE_OPS
@@ -54,7 +54,7 @@ def checked_saved_model(path: Path) -> saved_model_pb2.SavedModel:
         saved.ParseFromString((path / "saved_model.pb").read_bytes())
     except (DecodeError, OSError, ValueError) as error:
         raise ImportModelError(
-            f"{path} cannot be read as a SavedModel: {error}; save it again with "
+            f"{path} cannot be read as a SavedModel: {reason_of(error)}; save it again with "
             "tf.saved_model.save or model.export"
         ) from error
     for graph in saved.meta_graphs:

@@ -119,6 +119,7 @@ def test_the_text_below_the_models_fills_its_lines(monkeypatch: pytest.MonkeyPat
         (["inspect", "file"], "file is no file of a model: those end in .onnx"),
         (["inspect", "no\x1b[31m\rwhere"], "unknown model 'no\\x1b[31m\\rwhere'"),
         (["compile", "cnn-8", "--out", "file"], "file is no folder"),
+        (["compile", "cnn-8", "--out", "file/net"], "file is a file, not a folder"),
         (["compile", "cnn-8", "--out", "."], "exists and is not an unmodified artifact"),
         (["compile", "cnn-8", "--dump-ir", "file"], "cannot be written to file"),
     ],

@@ -66,6 +66,17 @@ def test_help_lists_all_and_imports_no_command() -> None:
     assert ran.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_usage_error_of_a_decoder_command_imports_no_framework() -> None:
+    program = (
+        "import sys; from pockengine.cli.main import cli\n"
+        "for name in ('finetune-lm', 'compile-lm', 'plan-lm'):\n"
+        "    cli.get_command(None, name)\n"
+        "print(sorted({'torch', 'transformers'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.stdout.splitlines() == ["[]"], ran.stderr
+
+
 def test_all_farm_commands_are_included() -> None:
     context = click.Context(cli)
 

@@ -12,7 +12,7 @@ import pytest
 import pockengine
 from pockengine.arguments import check_arguments
 from pockengine.boundary import entry_point, stray
-from pockengine.errors import ArgumentError, InternalError, RuntimeFailure
+from pockengine.errors import ArgumentError, InternalError, RuntimeFailure, reason_of
 from pockengine.tests.fuzz.entry_points import campaign
 
 
@@ -51,13 +51,31 @@ def refused(path: Path) -> None:
     path.read_text()
 
 
+def test_reasons_have_no_number_and_no_repr_of_the_path(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for path, reason in (
+        (file / "a" / "b", f"{file} is a file, not a folder"),
+        (tmp_path / "none" / "a", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+    ):
+        with pytest.raises(OSError, match="Errno") as caught:
+            path.write_text("")
+        assert reason_of(caught.value) == reason
+    assert reason_of(KeyError("recipe")) == "it lacks 'recipe'"
+    assert reason_of(ValueError("no number")) == "no number"
+
+
 def greedy() -> None:
     raise RuntimeError("alloc_cpu.cpp:127 DefaultCPUAllocator: can't allocate memory: you tried")
 
 
 def test_operating_system_errors_are_not_internal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pockengine.boundary.NOT_OURS", ())
-    with pytest.raises(RuntimeFailure, match=r"No such file .*; the operating system refused it"):
+    with pytest.raises(
+        RuntimeFailure,
+        match="refused: /proc/nosuch: No such file or directory; the operating system refused it",
+    ):
         entry_point(refused)(Path("/proc/nosuch"))
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         entry_point(refused)()  # type: ignore[call-arg]

@@ -335,7 +335,7 @@ def test_logits_for_other_texts_are_refused(folder: Path, rated: Path, tmp_path:
         ({"prompt": "a", "completion": "b"}, ("--method=kto",), "it has no 'label'; a line"),
         ({**RATED[0], "label": 1}, ("--method=kto",), "label is 1, not true or false"),
         ({**RATED[0], "reward": 10**400}, ("--method=weighted",), "not a number below 1e"),
-        ({**RATED[0], "reward": True}, ("--method=weighted",), "reward is True, not a number"),
+        ({**RATED[0], "reward": True}, ("--method=weighted",), "reward is true, not a number"),
         (RATED[0], ("--method=kto", "--batch=1"), "--batch is 1; give at least 2"),
         ({**RATED[0], "completion": "c" * LENGTH}, ("--method=kto",), "leaves no answer .*32"),
     ],

@@ -251,6 +251,7 @@ def test_folders_are_read_with_datasets(tmp_path: Path, monkeypatch: pytest.Monk
         ({"train": [], "test": []}, "splits train, test; give .*train"),
         ([], "has no rows"),
         ([{"words": "a"}], "line 1 is not an example: it has no "),
+        ([{"messages": {"role": "user"}}], "messages is an object, not a list"),
     ):
         stored.append(found)
         with pytest.raises(FinetuneError, match=fact):
@@ -258,3 +259,22 @@ def test_folders_are_read_with_datasets(tmp_path: Path, monkeypatch: pytest.Monk
     package.load_from_disk = lambda path: 1 / 0
     with pytest.raises(FinetuneError, match="no data set that save_to_disk wrote"):
         read_examples(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "fact"),
+    [
+        ('{"text": nul}', "it is not JSON: Expecting value, column 10;"),
+        ("[1, 2]", "it is a list;"),
+        ('{"text": null}', "text is null, not a text;"),
+        ('{"prompt": "a", "completion": 5}', "completion is 5, not a text;"),
+        ('{"messages": 3}', "messages is 3, not a list;"),
+        ('{"messages": ["a"]}', "a message is a text, not an object;"),
+        ('{"text": "\\ud800"}', "text has half of a surrogate pair;"),
+        ("[" * 100_000, "it is nested too deeply;"),
+    ],
+)
+def test_faults_of_a_line_are_in_words(line: str, fact: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(line)
+    with pytest.raises(FinetuneError, match=f"a.jsonl, line 1 is not an example: {fact}"):
+        read_examples(tmp_path / "a.jsonl")
