@@ -16,7 +16,13 @@ from types import CodeType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from pockengine.arguments import check_arguments
-from pockengine.errors import InternalError, PockEngineError, RuntimeFailure, reason_of
+from pockengine.errors import (
+    SYSTEM_REASON,
+    InternalError,
+    PockEngineError,
+    RuntimeFailure,
+    reason_of,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -97,7 +103,8 @@ def stray(error: Exception, doing: str) -> PockEngineError | None:
     words = f"{type(error).__name__}: {error}"
     if isinstance(error, OSError) and isinstance(error.filename, str):
         words = f"{error.filename}: {reason_of(error)}"
-    if isinstance(error, OSError | MemoryError) or TORCH_MEMORY in words:
+    refused = isinstance(error, OSError | MemoryError) or SYSTEM_REASON.search(words)
+    if refused or TORCH_MEMORY in words:
         return RuntimeFailure(f"{doing}: {words}; the operating system refused it")
     used = releases()
     place += f", with {used}" if used else ""

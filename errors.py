@@ -3,6 +3,7 @@
 A message names the thing, states the fact, and gives the fix.
 """
 
+import re
 from pathlib import Path
 
 
@@ -13,6 +14,10 @@ def printable(text: str) -> str:
     )
 
 
+SYSTEM_REASON = re.compile(r"I/O error: (.*) \(os error \d+\)$")
+"""How Rust's libraries, such as safetensors, end an error of the operating system."""
+
+
 def reason_of(error: BaseException) -> str:
     """Return an error's message without Python's forms: an OSError's number, a repr of a path.
 
@@ -20,6 +25,9 @@ def reason_of(error: BaseException) -> str:
     """
     if isinstance(error, KeyError):
         return f"it lacks {error}"
+    system = SYSTEM_REASON.search(str(error))
+    if system is not None:
+        return system[1]
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     if isinstance(error, NotADirectoryError) and isinstance(error.filename, str):

@@ -8,6 +8,7 @@ import click
 import numpy as np
 from rich.box import SIMPLE
 from rich.table import Table
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from pockengine.backends.training.pictures import Pictures
@@ -81,7 +82,7 @@ def predict(
     arrays = {name: np.ascontiguousarray(array) for name, array in outputs.items()}
     try:
         write_whole(out, lambda part: save_file(arrays, part))
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise ArtifactError(f"{out} cannot be written: {reason_of(error)}") from error
     if as_json:
         print_json({name: list(array.shape) for name, array in arrays.items()})

@@ -171,7 +171,7 @@ def tune(
         save(table)
         done += len(batch)
         won = sum(row.plan != row.default for row in rows.values())
-        tell(f"{done} of {len(missing)} problems measured; of the last {len(batch)} {won} gain")
+        tell(f"{done} of {len(missing)} problems measured; of the last {len(batch)}, {won} gain")
     return table
 
 

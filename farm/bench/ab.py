@@ -15,6 +15,7 @@ from pockengine.farm.boards.conditions import Conditions, steady_from, watched
 from pockengine.farm.jobs.job import Job, run_job
 from pockengine.farm.results.noise import Interval, ratio_interval
 from pockengine.farm.transports.transport import Transport
+from pockengine.terminal import Say
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,16 @@ class Turns:
         return ratio_interval([b / a for a, b in pairs], [1.0])
 
 
-def take_turns(transport: Transport, jobs: Mapping[str, Job], rounds: int, folder: Path) -> Turns:
+def take_turns(
+    transport: Transport,
+    jobs: Mapping[str, Job],
+    rounds: int,
+    folder: Path,
+    say: Say = lambda text: None,
+) -> Turns:
     """Run programs that print a line with "ns" for each step in turns, every other round reversed.
+
+    `say` gets a line before each run.
 
     FarmError when there are not two; JobFailed when one fails or prints no step.
     """
@@ -41,6 +50,7 @@ def take_turns(transport: Transport, jobs: Mapping[str, Job], rounds: int, folde
     with watched(transport) as conditions:
         for turn in range(rounds):
             for name in list(jobs)[:: 1 if turn % 2 == 0 else -1]:
+                say(f"round {turn + 1} of {rounds}: {name}")
                 medians[name].append(_median_step(transport, jobs[name], folder))
     return Turns(medians, conditions)
 

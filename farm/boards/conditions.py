@@ -52,7 +52,7 @@ class Conditions:
             parts.append(f"governor {' and '.join(governors)}")
         parts += _range("MHz", [one.frequency_mhz for one in self.facts])
         parts += _range("°C", [one.temperature_c for one in self.facts])
-        return ", ".join(parts) or "the board tells no conditions"
+        return ", ".join(parts) or "the board reports no conditions"
 
     def _throttling(self) -> Iterator[str]:
         first, last = self.facts[0], self.facts[-1]

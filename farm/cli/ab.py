@@ -1,6 +1,7 @@
 """The command that runs two artifacts alternately on a board."""
 
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import click
@@ -33,15 +34,20 @@ def ab(
         artifact = load_artifact(from_user(str(folder)))
         inputs = {"weights": artifact.weights, "data": from_user(str(data))}
         jobs[name] = Job(artifact.executable, tuple(arguments), inputs)
+    say = partial(click.echo, err=True)
+    say(f"connecting to {board}")
+    place = board_for(board, load_boards())
     with (
-        checkout(board_for(board, load_boards())) as transport,
+        checkout(place) as transport,
         tempfile.TemporaryDirectory(prefix="pockengine-ab-") as folder_,
     ):
-        turns = take_turns(transport, jobs, rounds, Path(folder_))
+        turns = take_turns(transport, jobs, rounds, Path(folder_), say=say)
     for name, medians in turns.medians.items():
         steps_ms = ", ".join(f"{value:.3f}" for value in medians)
         CONSOLE.print(f"{name}: {steps_ms} ms a step")
     CONSOLE.print(f"second over first: {turns.ratio('first', 'second')}")
+    if place.emulated:
+        CONSOLE.print(f"{board} is emulated: these are times of the emulator, not of a board")
     conditions, problems = turns.conditions, turns.conditions.problems()
     CONSOLE.print("; ".join(filter(None, [conditions.describe(), conditions.busy, *problems])))
     raise SystemExit(1 if problems else 0)

@@ -93,7 +93,7 @@ def test_steps_of_a_board_have_its_mark() -> None:
 
     (record,) = result.records
     assert (record.metric, record.ok, record.busy) == ("step_ms", True, True)
-    assert result.notes == [f"full: the board tells no conditions; {MARK}"]
+    assert result.notes == [f"full: the board reports no conditions; {MARK}"]
 
 
 def test_marked_records_are_neither_baseline_nor_verdict() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 import pytest
+from safetensors import SafetensorError
 
 import pockengine
 from pockengine.arguments import check_arguments
@@ -64,6 +65,12 @@ def test_reasons_have_no_number_and_no_repr_of_the_path(tmp_path: Path) -> None:
         assert reason_of(caught.value) == reason
     assert reason_of(KeyError("recipe")) == "it lacks 'recipe'"
     assert reason_of(ValueError("no number")) == "no number"
+    full = SafetensorError("Error while serializing: I/O error: No space left (os error 28)")
+    assert reason_of(full) == "No space left"
+
+
+def full() -> None:
+    raise SafetensorError("Error while serializing: I/O error: No space left (os error 28)")
 
 
 def greedy() -> None:
@@ -81,6 +88,8 @@ def test_operating_system_errors_are_not_internal(monkeypatch: pytest.MonkeyPatc
         entry_point(refused)()  # type: ignore[call-arg]
     with pytest.raises(RuntimeFailure, match=r"allocate memory.*; the operating system refused it"):
         entry_point(greedy)()
+    with pytest.raises(RuntimeFailure, match=r"No space left.*the operating system refused it"):
+        entry_point(full)()
     assert stray(UserWarning("made an error of"), "f") is None
     with pytest.raises(click.UsageError):
         entry_point(misused)()

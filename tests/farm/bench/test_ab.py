@@ -32,10 +32,12 @@ def test_programs_alternate_and_their_ratio_is_reported(
 ) -> None:
     jobs = {name: stepper(tmp_path, name, ms) for name, ms in (("a", 2.0), ("b", 3.0))}
 
-    turns = take_turns(board, jobs, 3, tmp_path)
+    said: list[str] = []
+    turns = take_turns(board, jobs, 3, tmp_path, say=said.append)
 
     assert turns.medians == {"a": [2.0] * 3, "b": [3.0] * 3}
     assert turns.ratio("a", "b").ratio == 1.5
+    assert said[:3] == ["round 1 of 3: a", "round 1 of 3: b", "round 2 of 3: b"]
     assert (tmp_path / "order").read_text().split() == ["a", "b", "b", "a", "a", "b"]
 
 

@@ -115,7 +115,7 @@ def test_reboots_make_a_run_invalid() -> None:
 
 def test_silent_boards_are_valid_and_unread_ones_are_not() -> None:
     assert Conditions([parse("system Linux\n", "b")] * 3).problems() == []
-    assert Conditions([parse("", "b")]).describe() == "the board tells no conditions"
+    assert Conditions([parse("", "b")]).describe() == "the board reports no conditions"
     assert Conditions().problems() != []
 
 
