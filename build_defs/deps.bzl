@@ -84,7 +84,7 @@ DEPS = {
         "paper": ["//:api", "//:errors", "//:folders", "//:root", "//:terminal", "//backends", "//devices", "//farm/bench", "//farm/boards", "//farm/cycles", "//farm/references", "//farm/references:protocol", "//farm/results", "//farm/transports", "//models:registry", "@pypi//numpy", "@pypi//rich", "@pypi//safetensors"],
     },
     "farm/bench": {
-        "ab": ["//:errors", "//:root", "//farm/boards", "//farm/jobs", "//farm/results", "//farm/transports"],
+        "ab": ["//:errors", "//:root", "//:terminal", "//farm/boards", "//farm/jobs", "//farm/results", "//farm/transports"],
         "bench": ["//:api", "//:errors", "//:root", "//backends", "//compiler", "//compiler:forward", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:passes", "//compiler:quantize", "//compiler:sparse", "//devices", "//farm:lib", "//farm/boards", "//farm/cycles", "//farm/firmware", "//farm/gpu", "//farm/jobs", "//farm/references", "//farm/references:own_compile", "//farm/references:protocol", "//farm/references:torch_reference", "//farm/results", "//farm/transports", "//frontends/torch", "//models", "//models:registry", "@pypi//numpy", "@pypi//pillow", "@pypi//rich", "@pypi//safetensors"],
     },
     "farm/boards": {
@@ -590,7 +590,7 @@ DEPS = {
         "lite_readers": ["//:root", "//frontends/tensorflow", "//tests/fuzz:damage", "@pypi//numpy"],
         "onnx_readers": ["//:root", "//frontends/onnx", "//tests/fuzz:damage", "@pypi//numpy"],
         "readers": ["//:root", "//backends", "//backends/training", "//compiler:ir", "//compiler:sparse", "//devices", "//farm/boards", "//farm/cli:lib", "//finetune", "//finetune/lm", "//frontends/peft", "//tests/backends/c:programs", "//tests/fuzz:damage", "@pypi//numpy", "@pypi//safetensors"],
-        "test_entry_points": ["//:api", "//:errors", "//:root", "//tests/fuzz:entry_points", "@pypi//click"],
+        "test_entry_points": ["//:api", "//:errors", "//:root", "//tests/fuzz:entry_points", "@pypi//click", "@pypi//safetensors"],
         "test_jax_programs": ["//:root", "//tests/fuzz:campaign", "//tests/fuzz:jax_programs"],
         "test_keras_programs": ["//:root", "//tests/fuzz:campaign", "//tests/fuzz:keras_programs"],
         "test_lite_readers": ["//:root", "//tests/fuzz:damage", "//tests/fuzz:lite_readers"],
