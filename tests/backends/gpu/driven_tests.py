@@ -12,7 +12,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import pockengine
-from pockengine.backends.gpu.driven import DrivenBackend
+from pockengine.backends.gpu.opencl import OpenClBackend
+from pockengine.backends.gpu.vulkan import VulkanBackend
 from pockengine.compiled import Compiled
 from pockengine.devices import load_device
 from pockengine.errors import CompileError, DeviceError
@@ -39,7 +40,7 @@ class DrivenTests(SessionTests):
     library: ClassVar[str]
     form: ClassVar[bytes]
     """What a program's binary has of its kernels."""
-    make: ClassVar[type[DrivenBackend]]
+    make: ClassVar[type[OpenClBackend | VulkanBackend]]
     """The backend for a device."""
     watched: ClassVar[Callable[[Path, Sequence[str]], None]]
     """Builds the watched library into a folder, with flags for a fault."""
