@@ -53,7 +53,7 @@ class RateSchedule:
         if self.kind not in KINDS:
             raise RuntimeFailure(f"unknown schedule {self.kind!r}; known: {', '.join(KINDS)}")
         if not 0 <= self.rate < math.inf:
-            raise RuntimeFailure(f"{self}: the rate must be a number of at least 0")
+            raise RuntimeFailure(f"the rate must be a number of at least 0, not {self.rate:g}")
         if not 0 <= self.warmup < self.steps:
             raise RuntimeFailure(f"{self}: warmup must be at least 0 and less than steps")
         fault = _fault(self) if self.kind in _WITH_FACTOR else None

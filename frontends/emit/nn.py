@@ -164,6 +164,8 @@ def _keep_statistics(
         return
     states = (norm.mean.value, norm.var.value)
     if any(g.graph.param_of(state) is None for state in states):
+        if not isinstance(momentum, Tensor) and momentum == 0:
+            return
         raise Unsupported("running statistics that are no buffers of the module")
     scales = (1.0, count / (count - 1) if count > 1 else math.nan)
     for state, value, scale in zip(states, statistics, scales, strict=True):
