@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pockengine.compiler.ir.graph import Graph
@@ -126,13 +127,24 @@ def import_function(name: str, contract: str) -> Callable[..., Any]:
     if os.getcwd() not in sys.path:  # as with `python -m`; a console script lacks it
         sys.path.insert(0, os.getcwd())
     try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module_name), function)
+        module = importlib.import_module(module_name)
+        found: Callable[..., Any] | None = getattr(module, function, None)
+        if found is None:
+            raise ImportModelError(
+                f"{name}: {module.__name__} has no function {function}; {_functions_of(module)}"
+            )
         inspect.signature(found)
     except PockEngineError:
         raise
     except Exception as error:  # the user's code may raise anything
         raise _contract_error(name, contract, error) from error
     return found
+
+
+def _functions_of(module: ModuleType) -> str:
+    own = (x for x in vars(module).values() if getattr(x, "__module__", None) == module.__name__)
+    names = sorted(x.__name__ for x in own if inspect.isfunction(x))
+    return f"it has {', '.join(names)}" if names else "it has none"
 
 
 def _factory(name: str) -> Callable[..., Any]:

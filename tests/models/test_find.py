@@ -64,6 +64,17 @@ def test_function_in_the_current_folder_may_name_inputs_or_its_loss(
     assert lossy.graph().input("target").shape == (4, 2)
 
 
+def test_error_for_a_missing_function_names_those_of_the_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nets_of_mine.py").write_text(
+        "def small():\n    pass\n\n\ndef large():\n    pass\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ImportModelError, match=r"has no function medium; it has large, small$"):
+        find_model("nets_of_mine:medium")
+
+
 @pytest.mark.parametrize("name", ["cnn-8", "net:factory"])
 def test_shapes_are_for_files(name: str) -> None:
     with pytest.raises(ImportModelError, match=f"{name} has its own: leave --shape out"):
