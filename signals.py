@@ -17,9 +17,9 @@ def ending_on_signals() -> Iterator[None]:
 
     By default SIGTERM ends the process at once, which leaves its temporary folders and workers, and
     SIGINT raises a KeyboardInterrupt that Python ignores in callbacks of weak references and in
-    `__del__`. Here a swallowed exit is raised again until the block ends. An ignored SIGINT, as in
-    a background job, stays ignored. Only for the main thread, as the last block of a process: no
-    garbage collection visits its objects afterwards.
+    `__del__`. Here an exit that nothing handles any more is raised again until the block ends. An
+    ignored SIGINT, as in a background job, stays ignored. Only for the main thread, as the last
+    block of a process: no garbage collection visits its objects afterwards.
     """
     ending = _Ending()
     chosen = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
@@ -28,7 +28,6 @@ def ending_on_signals() -> Iterator[None]:
     try:
         yield
     finally:
-        ending.over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.unraisablehook = hook
         for one, handler in before.items():
@@ -37,32 +36,28 @@ def ending_on_signals() -> Iterator[None]:
 
 
 class _Ending:
-    """The handlers of one block; `over` when it has ended, `status` once a signal has arrived."""
+    """The handlers of one block; `exit` is what it ends by, once a signal has arrived."""
 
     def __init__(self) -> None:
-        self.over = False
-        self.status = 0
+        self.exit: SystemExit | None = None
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Raise the exit; SIGALRM raises that of the signal before it."""
+        """Raise the exit; SIGALRM does so again unless the block unwinds."""
         if number != signal.SIGALRM:
-            self.status = 128 + number
-        if self.status:
-            raise _Exit(self)
+            self.exit = SystemExit(128 + number)
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_S, AGAIN_S)
+        elif self.exit is None or self._unwinds():
+            return
+        raise self.exit
+
+    def _unwinds(self) -> bool:
+        """Whether the interrupted code handles the exit, or what was raised meanwhile."""
+        error = sys.exc_info()[1]
+        while error is not None and error is not self.exit:
+            error = error.__context__
+        return error is not None
 
     def on_unraisable(self, ignored: "sys.UnraisableHookArgs") -> None:
         """Print an exception that Python ignores, unless it is the exit."""
-        if not isinstance(ignored.exc_value, _Exit):
+        if self.exit is None or ignored.exc_value is not self.exit:
             sys.__unraisablehook__(ignored)
-
-
-class _Exit(SystemExit):
-    """An exit that returns after AGAIN_S if it is deleted before the block ends."""
-
-    def __init__(self, ending: _Ending) -> None:
-        super().__init__(ending.status)
-        self._ending = ending
-
-    def __del__(self) -> None:
-        if not self._ending.over:
-            signal.setitimer(signal.ITIMER_REAL, AGAIN_S)

@@ -177,6 +177,13 @@ SWALLOWED = {
         except BaseException:
             pass
 """,
+    "held after an except": """
+        held = []
+        try:
+            signal.pause()
+        except BaseException as error:
+            held.append(error)
+""",
 }
 
 
