@@ -87,7 +87,7 @@ def test_batch_is_run_listed_and_resumed(tmp_path: Path) -> None:
     again = farm("run", file, "--batch", "night")
 
     assert result.exit_code == again.exit_code == 1
-    assert "batch night: 2 jobs, 1 boards" in result.output
+    assert "batch night: 2 jobs, 1 board" in result.output
     assert "host passed" in result.output
     for line in ("host: examining its health", "host: runs good, attempt 1, logs in "):
         assert line in result.output
