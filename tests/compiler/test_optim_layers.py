@@ -135,7 +135,7 @@ def test_muon_leaves_vectors_to_the_other_optimizer() -> None:
         lambda: Lamb((0.9, 1.0)),
         lambda: Muon(adjust_lr_fn="adam"),
         lambda: Muon(ns_steps=0),
-        lambda: SparseAdam((0.0, 0.9)),
+        lambda: SparseAdam((1.0, 0.9)),
     ],
 )
 def test_impossible_settings_are_errors(make: object) -> None:
