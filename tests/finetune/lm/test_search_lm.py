@@ -84,7 +84,7 @@ def test_winner_of_the_race_trains_in_finetune_lm(
     )
 
     assert found.exit_code == 0, found.output
-    assert ": by held-out loss " in found.output
+    assert "(reliability: held-out loss " in found.output
     assert "held-out loss on the validation set by real training" in found.output
     assert "(perplexity " in scheme.read_text()
     graph = decoder_subject(folder, BATCH, LENGTH).graph
