@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_OPTIMISERS = (
+_OPTIMIZERS = (
     "Adadelta",
     "Adafactor",
     "Adagrad",
@@ -104,7 +104,7 @@ _PLACES = {
     "from_torch": "pockengine.frontends.torch.model",
     "load": "pockengine.loaded",
     "lora": "pockengine.compiler.sparse.lora",
-    **dict.fromkeys(_OPTIMISERS, "pockengine.compiler.optim"),
+    **dict.fromkeys(_OPTIMIZERS, "pockengine.compiler.optim"),
 }
 
 

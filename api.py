@@ -64,7 +64,7 @@ def compile_step(
 ) -> Compiled:
     """Compile a complete JAX training step, including its own gradients and updates.
 
-    The first `carried` arguments (params, an optimiser's state, a TrainState) are stored in the
+    The first `carried` arguments (params, an optimizer's state, a TrainState) are stored in the
     artifact; the step returns their new values first, then its outputs. Run it by
     `session.train_step`.
     """

@@ -113,7 +113,7 @@ class Names:
 def check_step(model: Imported, training: Training, artifact: Artifact | None = None) -> None:
     """Compare one compiled step with the framework's; CheckError names the first difference.
 
-    `training` selects the trained parameters; its optimiser is ignored. A `Graph` without example
+    `training` selects the trained parameters; its optimizer is ignored. A `Graph` without example
     inputs gets random ones. Pass the model's own `artifact` if its step shows gradients
     (`shows_gradients`), which saves a second build. Issues a CheckWarning if the framework's own
     numbers are not available.

@@ -38,8 +38,8 @@ from pockengine.options import CompileOptions
 class Compilation:
     """A graph with its options: `plan` returns a program for a target, `compile` an artifact.
 
-    The options are the user's, with the optimiser converted to ours. `norms` are the batch norms
-    that quantisation folded into the graph. `others` are further entries on the same params.
+    The options are the user's, with the optimizer converted to ours. `norms` are the batch norms
+    that quantization folded into the graph. `others` are further entries on the same params.
     """
 
     graph: Graph
@@ -187,7 +187,7 @@ def _device(options: CompileOptions) -> Device:
 def _quantized(
     imported: Imported, options: CompileOptions
 ) -> tuple[Graph, CompileOptions, tuple[FoldedNorm, ...]]:
-    """Return the graph (quantised on request), how it trains, and the folded norms."""
+    """Return the graph (quantized on request), how it trains, and the folded norms."""
     graph, source, how = imported.graph, imported.source, options.quantize
     if how is None:
         return graph, options, ()
@@ -203,5 +203,5 @@ def _quantized(
         return source.integers(imported.loss), options, ()
     if how.calibration is None and any(param.quantization for param in graph.params.values()):
         return graph, options, ()
-    quantised, norms = how.apply(graph)
-    return quantised, options, norms
+    quantized, norms = how.apply(graph)
+    return quantized, options, norms

@@ -39,7 +39,7 @@ class Compiled(Loaded):
     origin: Source | None = None
     """The model and its framework's frontend; None for a `Graph`."""
     norms: tuple[FoldedNorm, ...] = ()
-    """Batch norms folded by quantisation; exported weights have them unfolded again."""
+    """Batch norms folded by quantization; exported weights have them unfolded again."""
     _folder: tempfile.TemporaryDirectory[str] | None = None
 
     def tuned(self, source: Weights = None) -> Any:
@@ -57,7 +57,7 @@ class Compiled(Loaded):
         return self.origin.tuned(self.graph, values)
 
     def integers(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return inputs, quantised to int8 where the program takes int8 (`Int8.inputs`)."""
+        """Return inputs, quantized to int8 where the program takes int8 (`Int8.inputs`)."""
         ranges = {name: input_range(self.graph, name) for name in inputs}
         return {
             name: data if (known := ranges[name]) is None else known.integers(data)

@@ -2,7 +2,7 @@
 
 The repository root is the package `pockengine`: pyproject.toml cannot express a prefix for found
 packages, so this file adds it. The image decoder, stb_image.h, is not in the repository; the wheel
-includes the copy installed on the build machine (`backends/native/decoder.py`), whose licence is at
+includes the copy installed on the build machine (`backends/native/decoder.py`), whose license is at
 its end.
 """
 

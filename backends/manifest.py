@@ -40,7 +40,7 @@ KIND_NAMES = {
     ParamKind.BUFFER: "param",
     ParamKind.OPTIMIZER: "state",
 }
-"""The user's tensors are params, the optimiser's are states."""
+"""The user's tensors are params, the optimizer's are states."""
 
 LARGEST = 1 << 62
 """Upper limit of sizes and counts, as in the runtime."""

@@ -7,7 +7,7 @@ with open_session(artifact, threads=2) as session:
 This module has what all backends share: input checks, variable sizes, and the counts that a step
 depends on. A backend's session runs entries and stores params, in six methods.
 
-Python threads may share a session, whose calls are serialised. Processes may not.
+Python threads may share a session, whose calls are serialized. Processes may not.
 """
 
 import os
@@ -158,7 +158,7 @@ class Session(ABC):
         self._collected = 0
 
     def restart(self) -> None:
-        """Start a new training on the current params: fresh optimiser states, counts of 0."""
+        """Start a new training on the current params: fresh optimizer states, counts of 0."""
         with self._locked():
             compiled = mapped(self.artifact.weights)
             for name, spec in self.artifact.params.items():

@@ -19,7 +19,7 @@ SUMMARY = re.compile(rf"^//(\S*):(\S+) +(?:\(cached\) )?({STATES})")
 PROCESSOR = re.compile(r"^processor time: ([\d.]+) s$", re.MULTILINE)
 REFERENCE_SECONDS = 0.42
 """Processor time of `_work` on the reference machine, two threads of a core of an AMD EPYC: the
-least that was measured there. It varies by a quarter with the neighbours.
+least that was measured there. It varies by a quarter with the neighbors.
 """
 
 

@@ -99,7 +99,7 @@ def _module(name: str, program: Program) -> str:
 
 
 def _owner(state: Param, weights: list[Param]) -> Param:
-    """Return the param of an optimiser state: the longest name that the state's name ends with."""
+    """Return the param of an optimizer state: the longest name that the state's name ends with."""
     return max(
         (param for param in weights if state.name.endswith(f".{param.name}")),
         key=lambda param: len(param.name),

@@ -37,7 +37,7 @@ def models(as_json: bool) -> None:
 def _family(name: str, family: ModelFamily) -> dict[str, str]:
     step = f", a multiple of {family.step}" if family.step > 1 else ""
     largest = f" to {family.largest}" if family.vocabulary else " or more"
-    pictures = "coloured pictures" if family.channels == 3 else "grey pictures"
+    pictures = "colored pictures" if family.channels == 3 else "gray pictures"
     return {
         "model": family.form(name),
         "takes": f"{family.vocabulary} tokens" if family.vocabulary else pictures,

@@ -1,4 +1,4 @@
-"""Optimisers on the command line: sgd:momentum=0.9."""
+"""Optimizers on the command line: sgd:momentum=0.9."""
 
 from dataclasses import fields
 from typing import Any
@@ -9,7 +9,7 @@ from pockengine.compiler.optim import NAMED, Optimizer
 
 
 def read_optimizer(text: str) -> Optimizer:
-    """Parse an optimiser with non-default settings: sgd:momentum=0.9."""
+    """Parse an optimizer with non-default settings: sgd:momentum=0.9."""
     name, _, settings = text.partition(":")
     if name.lower() not in NAMED:
         raise click.BadParameter(f"{name!r} is none of {', '.join(NAMED)}")
@@ -43,7 +43,7 @@ def _like(default: Any, text: str) -> Any:
 
 
 _WRITTEN = (bool, int, float, str, tuple)
-"""Types of settings that the command line supports: no nested optimisers."""
+"""Types of settings that the command line supports: no nested optimizers."""
 
 
 def _text(default: Any) -> str:

@@ -16,7 +16,7 @@ from pockengine.cli.options import console
 from pockengine.compiler.compile import passes_of
 from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.passes.base import options_of, run_passes
-from pockengine.compiler.passes.catalogue import PASSES
+from pockengine.compiler.passes.catalog import PASSES
 from pockengine.compiler.passes.pass_text import parse_pass, parse_passes, print_passes
 from pockengine.compiler.target import Target
 from pockengine.devices import find_device

@@ -103,7 +103,7 @@ def _int8(samples: Sequence[str], settings: dict[str, Any]) -> Int8 | None:
 
 
 def quantized_graph(found: Found, how: Int8 | None) -> tuple[Graph, Integers]:
-    """Import a model with its loss, quantised on request, and return its integer options.
+    """Import a model with its loss, quantized on request, and return its integer options.
 
     Options that are not given have their defaults.
     """

@@ -1,4 +1,4 @@
-"""Compile a forward graph, a scheme and an optimiser to a Program."""
+"""Compile a forward graph, a scheme and an optimizer to a Program."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -218,7 +218,7 @@ def _prepared(
 
 def _check_target(storage: Storage, target: Target) -> None:
     """Raise CompileError if updates should write small types and the target cannot."""
-    for what, name in (("optimiser states", storage.states), ("trained weights", storage.trained)):
+    for what, name in (("optimizer states", storage.states), ("trained weights", storage.trained)):
         if name != F32.value and not target.takes("blockwise_update"):
             raise CompileError(
                 f"target {target.name} keeps {what} in f32; leave {name} {what.split()[-1]} out, "
@@ -244,14 +244,14 @@ def _integers(forward: Graph, training: Training) -> Integers | None:
 
 
 def _check_states(entries: Mapping[str, Entry], training: Training) -> None:
-    """Raise CompileError if small optimiser states are requested and the optimiser has none."""
+    """Raise CompileError if small optimizer states are requested and the optimizer has none."""
     small = {DType.BF16, DType.U8}
     params = (param for entry in entries.values() for param in entry.graph.params.values())
     found = any(p.kind is ParamKind.OPTIMIZER and p.value.dtype in small for p in params)
     states = training.storage.states
     if states != F32.value and not found:
         raise CompileError(
-            f"optimiser states cannot be stored as {states}: "
+            f"optimizer states cannot be stored as {states}: "
             f"{training.optimizer} keeps no state of {SMALLEST} elements or more, one for each "
             "element that trains"
         )

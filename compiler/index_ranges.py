@@ -5,7 +5,7 @@ makes the loss NaN. Neither helps a user with a wrong label. So the valid range 
 is derived here, and the runtime refuses other numbers before a step.
 
 An index is traced back to its input through copies (reshape, slice, pad) and through elementwise
-arithmetic with constants (a wrapped negative index, a masked label). The arithmetic is not analysed
+arithmetic with constants (a wrapped negative index, a masked label). The arithmetic is not analyzed
 but evaluated, on all numbers around the range. A clamped index accepts every number, and one that
 depends on more than one input has no range of its own: neither gets a range.
 """

@@ -17,7 +17,7 @@ class Integers:
     one f32 factor, halves to even. Everything but products then computes with real numbers, as
     those standards specify.
 
-    With `qas` (quantisation-aware scaling, arXiv 2206.15472) optimisers see real weights and their
+    With `qas` (quantization-aware scaling, arXiv 2206.15472) optimizers see real weights and their
     gradients; without, the integers and their gradients.
     """
 

@@ -17,13 +17,13 @@ OPTIMIZERS = f"{', '.join(NAMED)}; sgd:momentum=0.9, adamw:betas=0.9/0.98,weight
 
 @dataclass(frozen=True)
 class Training:
-    """How to train: the parameters, the optimiser, and limits on gradients.
+    """How to train: the parameters, the optimizer, and limits on gradients.
 
     With several `micro_batches` the entry `train` only accumulates gradients, and the entry
     `update`, called after that many micro-batches, applies their mean. A `memory_budget` in bytes
     bounds the arena of all entries: the compiler recomputes activations until it fits, or raises
     BudgetError. `storage` sets the number formats of frozen weights, saved activations and
-    optimiser states. `outputs` are returned by a step besides the loss; by default all but large
+    optimizer states. `outputs` are returned by a step besides the loss; by default all but large
     ones. `integers` is for a graph with params stored as integers. `noise` is added to embeddings
     by the training step only.
     """

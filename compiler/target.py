@@ -14,7 +14,7 @@ from pockengine.errors import CompileError
 class FusionRules:
     """Anchors that a backend can fuse: `epilogue` ops, and `prologue` op -> operand positions.
 
-    `update` ops make gradients with which an optimiser's update may be fused. Nodes of `joint` ops
+    `update` ops make gradients with which an optimizer's update may be fused. Nodes of `joint` ops
     with the same operands and attributes become one kernel. Kernels of `decoding` ops read a stored
     weight, a matrix, as it is, and decode it themselves.
     """
@@ -165,7 +165,7 @@ class Target:
         for node in graph.nodes:
             if not self.takes(node.op):
                 raise CompileError(
-                    f"{node}: target {self.name} has no {node.op}, and nothing legalises it; it "
+                    f"{node}: target {self.name} has no {node.op}, and nothing legalizes it; it "
                     f"has {', '.join(sorted(self.ops or ()))}"
                 )
             for value in (*node.operands, *node.results):

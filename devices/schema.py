@@ -139,7 +139,7 @@ class Device:
 
     `flash_bytes` is the memory for code and frozen params on a device without files; 0 for a device
     with files, whose programs load their weights. `runs` is false if programs can only be built and
-    inspected. `recognise` are words that identify a board in its description. `backend` is the
+    inspected. `recognize` are words that identify a board in its description. `backend` is the
     default backend, `other_backends` are alternatives. `processor` and `compiler` are the tables
     that the C backend needs; other backends may not. `graphics` is its GPU, if any.
     """
@@ -152,7 +152,7 @@ class Device:
     emulator: Emulator | None = None
     graphics: Gpu | None = None
     runs: bool = True
-    recognise: tuple[str, ...] = ()
+    recognize: tuple[str, ...] = ()
     backend: str = DEFAULT_BACKEND
     flash_bytes: int = 0
     other_backends: tuple[str, ...] = ()
@@ -377,7 +377,7 @@ _FLAGS = (
     r"-f(?:no-)?(?:omit-frame-pointer|vectorize|slp-vectorize)",
 )
 _FLAG = "|".join(_FLAGS)
-"""Compiler flags for processor and optimisation; no others are allowed."""
+"""Compiler flags for processor and optimization; no others are allowed."""
 
 
 def _arguments(device: Device) -> list[tuple[str, str, str]]:

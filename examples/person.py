@@ -1,4 +1,4 @@
-"""Teach a microcontroller to recognise a person: its predictions before and after.
+"""Teach a microcontroller to recognize a person: its predictions before and after.
 
 MCUNet knows the thousand classes of ImageNet, in int8. With a new head it learns person or not from
 pictures of both, on an emulated STM32F746 (320 KB of SRAM, 1 MB of flash), with the scheme that
@@ -7,8 +7,8 @@ evaluation run entirely on the board, one picture at a time.
 
     python -m pockengine.examples.person mcunet-5fps.npz person.bmp no_person.bmp cat.bmp
 
-Views are random crops of the pictures, some mirrored, in greyscale. Evaluation uses new views, but
-of the same pictures: the example shows that the board learns, not that it recognises people it has
+Views are random crops of the pictures, some mirrored, in grayscale. Evaluation uses new views, but
+of the same pictures: the example shows that the board learns, not that it recognizes people it has
 never seen.
 """
 
@@ -55,7 +55,7 @@ class Views:
     labels: np.ndarray
 
     def batches(self, compiled: Compiled) -> list[dict[str, np.ndarray]]:
-        """Return the inputs of each step, with quantised pictures."""
+        """Return the inputs of each step, with quantized pictures."""
         rows = zip(self.pictures, self.labels, strict=True)
         return [compiled.integers({"x": x[None], "target": y[None]}) for x, y in rows]
 
@@ -84,7 +84,7 @@ def _sure(run: FirmwareRun, after: bool) -> np.ndarray:
 
 
 def read_pictures(paths: Sequence[Path]) -> list[Image.Image]:
-    """Read pictures as greyscale; FinetuneError for an unreadable file."""
+    """Read pictures as grayscale; FinetuneError for an unreadable file."""
     pictures = []
     for path in paths:
         try:

@@ -33,7 +33,7 @@ class Cost:
     """Cost of a training step.
 
     `arena_bytes`: the arena of `train`. `extra_bytes`: its excess over inference's arena with
-    everything but the head frozen. `state_bytes`: optimiser states. `trained`: number of trained
+    everything but the head frozen. `state_bytes`: optimizer states. `trained`: number of trained
     parameter elements, counting trained channels only. `cycles`: modelled, of the busiest thread on
     all cores; `work`: modelled, on one core.
     """
@@ -48,7 +48,7 @@ class Cost:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of training beyond inference: additional arena, and optimiser states."""
+        """Memory of training beyond inference: additional arena, and optimizer states."""
         return self.extra_bytes + self.state_bytes
 
     def milliseconds(self, device: Device) -> float | None:

@@ -1,4 +1,4 @@
-"""Recipe of a trial: optimiser, rate schedule, epochs, and data order."""
+"""Recipe of a trial: optimizer, rate schedule, epochs, and data order."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any

@@ -48,7 +48,7 @@ class Costs(Protocol):
 class Budget:
     """Upper bounds; None means unbounded.
 
-    `memory_bytes` bounds arena beyond inference plus optimiser states, `cycles` the modelled cycles
+    `memory_bytes` bounds arena beyond inference plus optimizer states, `cycles` the modelled cycles
     on all cores, `work` those on one.
     """
 
@@ -223,7 +223,7 @@ def _explore(sampler: str, *problem: Any) -> None:
 
 
 def _check_possible(head: Cost, budget: Budget) -> None:
-    """Raise FinetuneError for limits that the head alone exceeds: cycles, and optimiser states.
+    """Raise FinetuneError for limits that the head alone exceeds: cycles, and optimizer states.
 
     Its arena may be larger than that of a scheme that trains more: packing is greedy.
     """

@@ -51,11 +51,11 @@ class Point(Protocol):
 
     @property
     def gain(self) -> float:
-        """The value to maximise."""
+        """The value to maximize."""
 
     @property
     def cost(self) -> Cost:
-        """The costs to minimise and bound."""
+        """The costs to minimize and bound."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _genes(prior: Prior) -> Space:
 
 
 def _run(sampler: BaseSampler, problem: SearchProblem) -> None:
-    """Maximise the gain and minimise the bounded costs; without bounds, memory and cycles."""
+    """Maximize the gain and minimize the bounded costs; without bounds, memory and cycles."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # it logs every study otherwise
     directions = ["maximize", *["minimize"] * (problem.bounds or 2)]
     study = optuna.create_study(directions=directions, sampler=sampler)

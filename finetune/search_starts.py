@@ -38,7 +38,7 @@ ORDERS: tuple[Callable[[GainStep], float], ...] = (
 )
 """By gain per saved byte, by gain per trained number, by gain alone, and from the top down.
 
-The dominant memory differs: optimiser states with small batches, saved activations with large ones.
+The dominant memory differs: optimizer states with small batches, saved activations with large ones.
 For other models it is the activations that the backward pass to a deep weight needs.
 """
 

@@ -25,7 +25,7 @@ LEAST = 0.5
 def finalists(gains: Sequence[float], count: int) -> list[int]:
     """Return at most `count` indices of predicted gains to validate, largest gain first.
 
-    The others are spaced evenly down to half of the largest gain, because neighbours on a front
+    The others are spaced evenly down to half of the largest gain, because neighbors on a front
     train nearly the same. Items without a gain are excluded.
     """
     order = sorted(range(len(gains)), key=lambda place: -gains[place])

@@ -43,12 +43,12 @@ def noise_of(gains: Sequence[Sequence[Sequence[float]]]) -> Noise | None:
         return None
     items, seeds, parts = table.shape
     by_seed, by_part = table.mean(2), table.mean(1)
-    seed_variance = _squares(_centred(by_seed)) / ((items - 1) * (seeds - 1))
+    seed_variance = _squares(_centered(by_seed)) / ((items - 1) * (seeds - 1))
     if parts < 2:
         return Noise(seed_variance)
-    residual = _centred(table - by_seed[:, :, None])
+    residual = _centered(table - by_seed[:, :, None])
     freedom = (items - 1) * (parts - 1)
-    part_variance = _squares(_centred(by_part)) / freedom / parts
+    part_variance = _squares(_centered(by_part)) / freedom / parts
     both = _squares(residual) / (freedom * (seeds - 1)) / (seeds * parts)
     return Noise(seed_variance, max(0.0, part_variance - both))
 
@@ -58,7 +58,7 @@ def reliability_of(noise: float, observed: float) -> float:
     return max(0.0, 1 - noise / observed) if observed > 0 else 0.0
 
 
-def _centred(table: np.ndarray) -> np.ndarray:
+def _centered(table: np.ndarray) -> np.ndarray:
     """Subtract the means of the first two axes."""
     rows, columns = table.mean(1, keepdims=True), table.mean(0, keepdims=True)
     return np.asarray(table - rows - columns + table.mean((0, 1), keepdims=True))

@@ -22,7 +22,7 @@ from pockengine.compiler.ops import lookup
 from pockengine.compiler.sparse import ParamChoice, Scheme
 from pockengine.compiler.sparse.bias import bias_of
 from pockengine.compiler.sparse.channels import CRITERIA, channel_count
-from pockengine.compiler.sparse.families import recognise
+from pockengine.compiler.sparse.families import recognize
 from pockengine.compiler.sparse.presets import blocks_of
 from pockengine.compiler.sparse.scheme import FULL, channel_axis
 from pockengine.errors import SchemeError
@@ -128,7 +128,7 @@ def bias_groups(graph: Graph, unit: str = "blocks") -> list[tuple[str, ...]]:
     if unit == "layers":
         return [(layer.bias,) for layer in layers_of(graph) if layer.bias]
     blocks = _blocks(graph)
-    family = recognise([name for block in blocks for name in block])
+    family = recognize([name for block in blocks for name in block])
     known = own.union(family.biases if family is not None else ())
     groups = [
         tuple(name for name in block if name in known or name.endswith("bias"))

@@ -1,6 +1,6 @@
 """One real fine-tuning in compiled C on this machine: train a scheme and evaluate it.
 
-The compiled artifact depends only on graph, scheme and optimiser, which are its key in the folder's
+The compiled artifact depends only on graph, scheme and optimizer, which are its key in the folder's
 cache: another seed, rate or data set needs no compilation. Each trial uses one thread; several run
 at once in processes (executor.py).
 """

@@ -91,7 +91,7 @@ class Decisions:
                 )
 
     def tell(self, graph: Graph, *notes: str) -> None:
-        """Summarise in one line the weights that do not train, after notes, unless all do."""
+        """Summarize in one line the weights that do not train, after notes, unless all do."""
         read = {why: [n for n in self.frozen[why] if n in graph.params] for why in self.frozen}
         parts = [f"{listed(names)} do not ({why})" for why, names in read.items() if names]
         if notes or parts:

@@ -29,7 +29,7 @@ class Frontend:
     rounding = FIXED
     """Rounding of int8, if the framework's own integers define one."""
 
-    def recognises(self, model: Any) -> bool:
+    def recognizes(self, model: Any) -> bool:
         """Whether this is a model of the framework (which is imported by now), or its file."""
         raise NotImplementedError
 
@@ -74,7 +74,7 @@ class Frontend:
         return nullcontext()
 
     def optimizer(self, model: Any, requested: Any) -> Optimizer:
-        """Convert one of the framework's optimisers to ours."""
+        """Convert one of the framework's optimizers to ours."""
         return named_optimizer(requested)
 
     def tuned(self, model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
@@ -118,7 +118,7 @@ class Source:
         return self.frontend.quiet(self.model)
 
     def optimizer(self, requested: Any) -> Optimizer:
-        """Return our optimiser, converted from the framework's if necessary."""
+        """Return our optimizer, converted from the framework's if necessary."""
         framework = self.frontend.framework
         has = {name for name in ("init", "update") if hasattr(requested, name)}
         if len(has) == 2 and framework != "JAX":

@@ -11,7 +11,7 @@ from pockengine.frontends.layout import Tensor, plain
 from pockengine.frontends.probabilities import LOGITS, OPEN, PROBABILITIES, as_logits
 
 LOSSES = {
-    OPEN: "logits or probabilities (N, C, ...), recognised as either, and labels (N, ...)",
+    OPEN: "logits or probabilities (N, C, ...), recognized as either, and labels (N, ...)",
     LOGITS: "logits, and labels",
     PROBABILITIES: "probabilities, and labels",
     "mse": "predictions, and f32 targets of their shape",
@@ -71,7 +71,7 @@ def loss_text(loss: Any) -> str:
 
 
 def is_loss(output: Tensor) -> bool:
-    """Whether an output can be minimised: a single float32 number."""
+    """Whether an output can be minimized: a single float32 number."""
     return output.rank == 0 and output.dtype is F32
 
 

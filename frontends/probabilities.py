@@ -1,7 +1,7 @@
 """Detect whether the operand of cross entropy is probabilities instead of logits.
 
-A softmax before reshapes is recognised by its node, which also yields the logits. Everything else
-is recognised by value: outputs that sum to one over the classes for random inputs of the last
+A softmax before reshapes is recognized by its node, which also yields the logits. Everything else
+is recognized by value: outputs that sum to one over the classes for random inputs of the last
 layers are probabilities. Numbers between 0 and 1 that do not sum to one are ambiguous, which is an
 error.
 """

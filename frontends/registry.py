@@ -108,11 +108,11 @@ def load_frontend(framework: str) -> Any:
 
 
 def find_source(model: Any, example_inputs: Any) -> Source:
-    """Recognise a model; ImportModelError lists supported ones."""
+    """Recognize a model; ImportModelError lists supported ones."""
     for entry in known_frontends():
         if entry.may_take(model):
             frontend: Frontend = load_frontend(entry.framework).FRONTEND
-            if frontend.recognises(model):
+            if frontend.recognizes(model):
                 return Source(frontend, frontend.opens(model), example_inputs)
     if isinstance(model, (str, Path)):
         endings = ", ".join(ending for entry in known_frontends() for ending in entry.endings)

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from pockengine.models.layers import global_average, initialise
+from pockengine.models.layers import global_average, initialize
 
 
 def conv_bn(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
@@ -40,7 +40,7 @@ class SmallCNN(nn.Module):
         self.block2 = Residual(2 * width)
         self.relu = nn.ReLU()
         self.head = nn.Linear(2 * width, classes)
-        initialise(self)
+        initialize(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map pictures [N, inputs, H, W] to logits [N, classes]."""

@@ -1,7 +1,7 @@
 """Map llama.cpp's names and layouts of a decoder's weights to transformers'.
 
 llama.cpp's LLaMA, Granite and SmolLM3 order the rows of queries and keys differently, because their
-rotation pairs neighbours; the other families keep the order. GPT-2's products are transposed,
+rotation pairs neighbors; the other families keep the order. GPT-2's products are transposed,
 Gemma's norms hold the factor itself instead of its difference from 1, and LFM2's convolutions have
 two dimensions (llama.cpp's convert_hf_to_gguf.py).
 """

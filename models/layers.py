@@ -1,4 +1,4 @@
-"""Small pieces shared by the model definitions: initialisation and global average.
+"""Small pieces shared by the model definitions: initialization and global average.
 
 Both match torchvision, so that a state_dict or a seed gives the same model in both.
 """
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 
-def initialise(module: nn.Module, linear_std: float | None = None) -> None:
+def initialize(module: nn.Module, linear_std: float | None = None) -> None:
     """Kaiming-normal convolutions (fan out), unit batch norms; linears with PyTorch's defaults.
 
     With `linear_std` linear layers are drawn from a normal distribution instead, with zero biases.

@@ -1,7 +1,7 @@
 """Convert models of llama2.c (github.com/karpathy/llama2.c) to transformers' folders.
 
 A checkpoint is seven sizes and the weights in f32, layer by layer; a tokenizer is its pieces with
-their scores. The rotation pairs neighbours, so the rows of queries and keys are reordered.
+their scores. The rotation pairs neighbors, so the rows of queries and keys are reordered.
 """
 
 import json

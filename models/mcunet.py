@@ -7,7 +7,7 @@ A net is data (`NetSpec`): specs.py has mit-han-lab/tiny-training's three microc
 import torch
 from torch import nn
 
-from pockengine.models.layers import global_average, initialise
+from pockengine.models.layers import global_average, initialize
 from pockengine.models.specs import MCUNET_5FPS, NetSpec
 
 
@@ -79,7 +79,7 @@ class MCUNet(nn.Module):
             channels = outputs
         self.blocks = nn.Sequential(*blocks)
         self.classifier = nn.Linear(channels, classes)
-        initialise(self)
+        initialize(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map pictures [N, 3, H, W] to logits [N, classes]."""

@@ -1,6 +1,6 @@
 """MLPerf Tiny's ResNet-8 for CIFAR-10 (arXiv 2106.07597), with its published Keras weights.
 
-Inputs are pixels from 0 to 255, unnormalised. In strided blocks the first convolution pads only
+Inputs are pixels from 0 to 255, unnormalized. In strided blocks the first convolution pads only
 below and to the right, as TensorFlow's "same" does.
 """
 

@@ -1,4 +1,4 @@
-"""MobileNetV2 with torchvision's structure, parameter names and initialisation.
+"""MobileNetV2 with torchvision's structure, parameter names and initialization.
 
 Supports any width multiplier, resolution (the net is fully convolutional) and class count. A
 state_dict of torchvision's `mobilenet_v2` loads unchanged.
@@ -9,7 +9,7 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
-from pockengine.models.layers import global_average, initialise
+from pockengine.models.layers import global_average, initialize
 from pockengine.models.specs import MOBILENET_V2_STAGES, round_channels
 
 
@@ -69,7 +69,7 @@ class MobileNetV2(nn.Module):
         if dropout > 0:
             head.insert(0, ("0", nn.Dropout(dropout)))
         self.classifier = nn.Sequential(OrderedDict(head))
-        initialise(self, linear_std=0.01)
+        initialize(self, linear_std=0.01)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map pictures [N, 3, H, W] to logits [N, classes]."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from pockengine.models.layers import global_average, initialise
+from pockengine.models.layers import global_average, initialize
 from pockengine.models.specs import round_channels
 
 # kernel, expanded channels, channels, squeeze-excitation, h-swish, stride (arXiv 1905.02244)
@@ -97,7 +97,7 @@ class MobileNetV3Small(nn.Module):
     """MobileNetV3-small (2.5 M parameters at 1000 classes)."""
 
     def __init__(self, classes: int = 1000) -> None:
-        """Build and initialise as torchvision does."""
+        """Build and initialize as torchvision does."""
         super().__init__()
         channels = 16
         features: list[nn.Module] = [conv_bn(3, channels, 3, 2, act=nn.Hardswish)]
@@ -115,7 +115,7 @@ class MobileNetV3Small(nn.Module):
             nn.Identity(),  # torchvision's dropout: the last layer keeps its name
             nn.Linear(1024, classes),
         )
-        initialise(self, linear_std=0.01)
+        initialize(self, linear_std=0.01)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map pictures [N, 3, H, W] to logits [N, classes]."""

@@ -20,7 +20,7 @@ from pockengine.models.fp8 import finite, scaled
 
 WORD = 32
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
-"""Place in a word of each of eight neighbouring columns."""
+"""Place in a word of each of eight neighboring columns."""
 FLOATS = {"bfloat16": DType.BF16, "float16": DType.F16, "float32": DType.F32}
 
 Parts = Mapping[str, Contents]
@@ -217,8 +217,8 @@ def _grouped(
         raise ValueError(f"its weight_g_idx does not name {groups} groups of {shape[1]} inputs")
 
     def load() -> np.ndarray:
-        centred = codes() - (0 if zeros is None else zeros[:, places])
-        return centred.astype(np.float32) * _f32(scales)[:, places]
+        centered = codes() - (0 if zeros is None else zeros[:, places])
+        return centered.astype(np.float32) * _f32(scales)[:, places]
 
     return Lazy(TensorType(F32, shape), load, "a weight with ordered activations")
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from pockengine.errors import ImportModelError
-from pockengine.models.layers import global_average, initialise
+from pockengine.models.layers import global_average, initialize
 from pockengine.models.specs import RESNET50_DEPTHS
 
 
@@ -91,7 +91,7 @@ class ResNet(nn.Module):
             setattr(self, f"layer{index + 1}", stage)
             channels = planes * block.expansion
         self.fc = nn.Linear(channels, classes)
-        initialise(self)
+        initialize(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map pictures [N, 3, H, W] to logits [N, classes]."""
@@ -164,7 +164,7 @@ class CifarResNet(nn.Module):
         self.layer2 = _cifar_stage(16, 32, blocks)
         self.layer3 = _cifar_stage(32, 64, blocks)
         self.linear = nn.Linear(64, classes)
-        initialise(self)
+        initialize(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map pictures [N, 3, 32, 32] to logits [N, classes]."""

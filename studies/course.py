@@ -106,7 +106,7 @@ def accuracy_record(
 
 
 def bytes_of(program: Program) -> tuple[int, int]:
-    """Return the bytes of weights, and of the optimiser's states."""
+    """Return the bytes of weights, and of the optimizer's states."""
     sizes = {True: 0, False: 0}
     for param in program.params.values():
         sizes[param.kind is ParamKind.OPTIMIZER] += param.value.type.nbytes

@@ -1,1 +1,1 @@
-"""The C backend: shape-specialised C11 kernels, a small runtime, and their build."""
+"""The C backend: shape-specialized C11 kernels, a small runtime, and their build."""

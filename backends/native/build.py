@@ -151,7 +151,7 @@ def compile_all(
 
 
 def own_flags(source: Path, device: Device) -> tuple[str, ...]:
-    """Return extra flags of a C file: where flash holds the code, all but kernels is optimised
+    """Return extra flags of a C file: where flash holds the code, all but kernels is optimized
     for size.
     """
     small = device.flash_bytes and not source.stem.startswith(KERNELS)

@@ -138,7 +138,7 @@ QUANTIZED: dict[str, str] = {
     "narrow": "pe_narrow_sb({0}, {low}, {high}, {zero})",
     "unclamped": "({0} > {low}) & ({0} < {high})",
 }
-"""Ops between real numbers and their quantised integers; the other fields are attrs."""
+"""Ops between real numbers and their quantized integers; the other fields are attrs."""
 
 INTEGER_VECTORS: dict[str, str] = {"mul": "pe_mul({0}, {1})"}
 """Ops on f32 for vectors that hold floats as integers, which need function calls."""

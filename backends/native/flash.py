@@ -1,7 +1,7 @@
 """The numbers of a program as C arrays in flash, for devices without files.
 
 Frozen params are read in place. The others are copied to RAM when a session starts; a tail of
-zeros, such as optimiser states, takes no flash.
+zeros, such as optimizer states, takes no flash.
 """
 
 from pockengine.backends.native.interface import identifier

@@ -95,7 +95,7 @@ def _pieces(template: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def _text(parts: Iterable[str | Mark]) -> Text:
-    """Return the text of these parts, with neighbouring strings as one: texts nest deeply."""
+    """Return the text of these parts, with neighboring strings as one: texts nest deeply."""
     found: list[str | Mark] = []
     strings: list[str] = []
     for part in parts:

@@ -1,4 +1,4 @@
-"""Serialise subgraphs and signatures to a TFLite file.
+"""Serialize subgraphs and signatures to a TFLite file.
 
 The file is a flatbuffer with the schema in the package `tflite`. Equal constants share one buffer
 across subgraphs. Every operator is a BuiltinOperator.

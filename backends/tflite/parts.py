@@ -1,4 +1,4 @@
-"""Parts of a TFLite file as plain data, which `flat.py` serialises."""
+"""Parts of a TFLite file as plain data, which `flat.py` serializes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

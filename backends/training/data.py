@@ -7,7 +7,7 @@
   dicts and tuples, or a function that returns one
 - a source of its own, which makes each batch when the step before has been trained
 
-No framework is imported: tensors are recognised by their methods.
+No framework is imported: tensors are recognized by their methods.
 """
 
 from collections.abc import Iterable, Mapping

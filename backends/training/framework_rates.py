@@ -2,7 +2,7 @@
 
 They are evaluated on the host, once per update, as in the framework's own training: a PyTorch
 schedule is stepped after each update, those of Keras and optax count updates from 0. They are
-recognised by class, so no framework is imported.
+recognized by class, so no framework is imported.
 """
 
 import copy

@@ -42,7 +42,7 @@ class FitKeywords(TypedDict, total=False):
 class FitOptions:
     """How `fit` trains: for `epochs`, or up to step number `steps`.
 
-    Each call is a new training, on the current weights and with fresh optimiser states, unless it
+    Each call is a new training, on the current weights and with fresh optimizer states, unless it
     `resume`s the newest checkpoint, or the last call. Given the same data, a resumed training
     equals an uninterrupted one bit for bit.
 

@@ -62,7 +62,7 @@ class PictureForm:
         return (self.channels, *self.size) if self.channels_first else (*self.size, self.channels)
 
     def read(self, path: Path) -> np.ndarray:
-        """Return an image's row: upright, scaled to cover the size, and centre-cropped.
+        """Return an image's row: upright, scaled to cover the size, and center-cropped.
 
         RuntimeFailure, with the reason, for a file that cannot be decoded.
         """
@@ -114,7 +114,7 @@ def picture_form(
 
 
 def fitted(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """Scale an image to cover (height, width) and centre-crop it: rows first, then columns.
+    """Scale an image to cover (height, width) and center-crop it: rows first, then columns.
 
     Pillow's own order depends on its version; this is the runner's.
     """
@@ -139,9 +139,9 @@ def _turned(picture: Image.Image) -> Image.Image:
 
 
 def _converted(picture: Image.Image, mode: str) -> Image.Image:
-    """Return an image as grey or RGB; 16-bit samples keep their upper 8 bits."""
+    """Return an image as gray or RGB; 16-bit samples keep their upper 8 bits."""
     if picture.mode.startswith("I;16"):
         picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
     elif picture.mode in ("CMYK", "YCCK"):
-        raise ValueError("its channels are neither grey nor three colours")
+        raise ValueError("its channels are neither gray nor three colors")
     return picture.convert(mode)

@@ -18,7 +18,7 @@ SUFFIXES = (".jpeg", ".jpg", ".png")
 class Pictures:
     """A folder with one folder of JPEG and PNG images per class.
 
-    Images are scaled to cover the model's input and centre-cropped; a pixel p of 0 to 1 becomes (p
+    Images are scaled to cover the model's input and center-cropped; a pixel p of 0 to 1 becomes (p
     - mean) / std, each one number or one per channel. Labels number the class folders in the order
     of their names.
     """

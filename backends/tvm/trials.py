@@ -79,7 +79,7 @@ def measuring(process: PopenPoolExecutor, target: tvm.target.Target) -> Measurin
 
 @derived_object
 class _Writer(ms.builder.PyBuilder):  # type: ignore[misc]  # TVM has no types
-    """Serialises schedules: the process that runs one also builds it."""
+    """Serializes schedules: the process that runs one also builds it."""
 
     def build(self, build_inputs: Sequence[ms.builder.BuilderInput]) -> list[object]:
         """Return each schedule's module as text, in place of a path."""

@@ -1,6 +1,6 @@
-"""Block-quantised weights: blocks of 32 neighbouring numbers share a scale.
+"""Block-quantized weights: blocks of 32 neighboring numbers share a scale.
 
-The numbers equal GGUF's Q8_0 and Q4_0 (ggml's reference quantisation); codes and scales are two
+The numbers equal GGUF's Q8_0 and Q4_0 (ggml's reference quantization); codes and scales are two
 tensors here. With 8 bits a number is `scale code`, with 4 bits `scale (code - 8)`; scales are f16.
 """
 

@@ -25,7 +25,7 @@ from pockengine.compiler.ir.types import DType, TensorType
 from pockengine.errors import GraphError
 
 LOSS = "loss"
-"""Name of the output that training minimises."""
+"""Name of the output that training minimizes."""
 
 Attrs = Mapping[str, Any]
 
@@ -82,7 +82,7 @@ class Node:
 
 
 class ParamKind(enum.Enum):
-    """Kind of a param: a weight, another tensor of the model, an optimiser state, or a cache.
+    """Kind of a param: a weight, another tensor of the model, an optimizer state, or a cache.
 
     Buffers are a model's non-trained tensors, such as running statistics. Caches begin as zeros,
     and no file holds them.

@@ -13,7 +13,7 @@ from pockengine.compiler.ir.types import TensorType
 
 @dataclass(frozen=True, eq=False)
 class Grid(Contents):
-    """f32 numbers `code x scale`; equally many neighbours along `axis` share a scale.
+    """f32 numbers `code x scale`; equally many neighbors along `axis` share a scale.
 
     `load` returns integer codes in the tensor's shape, and f32 scales. `bits` is the size of blocks
     that hold the same numbers, 4 or 8; None if neither does. `exact` is a float type of 16 bits

@@ -8,7 +8,7 @@ Key = tuple[object, ...]
 
 
 def remembered(measure: Callable[[Node], int]) -> Callable[[Node], int]:
-    """Memoise a measure of a node's kernel by its key."""
+    """Memoize a measure of a node's kernel by its key."""
     known: dict[Key, int] = {}
 
     def again(node: Node) -> int:

@@ -41,7 +41,7 @@ class Quantization:
     def check(self, dtype: DType, shape: tuple[int, ...]) -> None:
         """Raise GraphError unless values of this type can have this quantization."""
         if not dtype.is_integer:
-            raise GraphError(f"{dtype.value} cannot be quantised; integers stand for real numbers")
+            raise GraphError(f"{dtype.value} cannot be quantized; integers stand for real numbers")
         limits = np.iinfo(str(dtype.numpy))
         if not all(limits.min <= zero <= limits.max for zero in self.zeros):
             raise GraphError(f"zero points {self.zeros} are outside of {dtype.value}")
@@ -86,7 +86,7 @@ def parse_quantization(text: str) -> Quantization:
     """Parse the text form; GraphError if it is malformed."""
     match = _PARTS.fullmatch(text)
     if match is None:
-        raise GraphError(f"{text} is no quantisation")
+        raise GraphError(f"{text} is no quantization")
     scales, zeros = (ast.literal_eval(match[part]) for part in (1, 2))
     axis = None if match[3] is None else int(match[3])
     return Quantization(tuple(map(float, scales)), tuple(map(int, zeros)), axis)

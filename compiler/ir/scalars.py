@@ -147,7 +147,7 @@ def of_numbers(numbers: object, dtype: DType) -> np.ndarray:
 def converted(array: np.ndarray, dtype: DType) -> np.ndarray:
     """Convert between types; floats saturate to integers, and NaN becomes 0.
 
-    Quantised integers convert as the stored integers, without their scale.
+    Quantized integers convert as the stored integers, without their scale.
     """
     x = numbers_of(array)
     if x.dtype.kind != "f" or not dtype.is_integer:

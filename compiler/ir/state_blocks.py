@@ -1,7 +1,7 @@
-"""8-bit optimiser states: codes of a dynamic map, with one scale (largest magnitude) per block.
+"""8-bit optimizer states: codes of a dynamic map, with one scale (largest magnitude) per block.
 
 A block is 256 consecutive elements of the flattened tensor; the last may be shorter. A number is
-`map[code]` times the block's scale. The map is that of 8-bit optimisers (Dettmers et al., ICLR'22,
+`map[code]` times the block's scale. The map is that of 8-bit optimizers (Dettmers et al., ICLR'22,
 arXiv 2110.02861): 0, 1, and the middles of equal cells of [0.1, 1] in each of seven decades, with
 twice as many cells in a larger decade. With a sign decade i from below has 2^i cells on either side
 of 0, without one 2^(i + 1).
@@ -34,7 +34,7 @@ def dynamic_map(signed: bool) -> np.ndarray:
 
 @cache
 def borders(signed: bool) -> np.ndarray:
-    """Return the midpoints between neighbours in the map; a number on a midpoint gets the lower
+    """Return the midpoints between neighbors in the map; a number on a midpoint gets the lower
     code.
     """
     table = dynamic_map(signed)

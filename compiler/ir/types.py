@@ -1,7 +1,7 @@
 """Static types of values: an element type and a shape.
 
 Every shape is a tuple of positive sizes (a scalar has the empty tuple); nothing is symbolic, as
-kernels are specialised for their shapes. Variable sizes are handled by variants of a whole program.
+kernels are specialized for their shapes. Variable sizes are handled by variants of a whole program.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 The body's inputs are the trained part of the param, its gradient and the other operands in order;
 its outputs are the new contents of the operands at `writes`, the param's first. Operands broadcast
-as in elementwise ops. So an optimiser is a formula and needs no kernel of its own.
+as in elementwise ops. So an optimizer is a formula and needs no kernel of its own.
 """
 
 from collections.abc import Mapping, Sequence

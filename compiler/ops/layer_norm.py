@@ -26,7 +26,7 @@ Attrs = Mapping[str, Any]
 def _infer(types: Types, attrs: Attrs) -> Types:
     (x,) = types
     if x.rank < 1 or x.dtype is not F32:
-        raise GraphError(f"row normalisation needs an f32 tensor with a last axis, not {x}")
+        raise GraphError(f"row normalization needs an f32 tensor with a last axis, not {x}")
     return (x, x.with_shape((*x.shape[:-1], 1)))
 
 
@@ -37,10 +37,10 @@ def _infer_dx(types: Types, attrs: Attrs) -> Types:
     return (y,)
 
 
-def _evaluator(centred: bool) -> Callable[[Arrays, Attrs], Arrays]:
+def _evaluator(centered: bool) -> Callable[[Arrays, Attrs], Arrays]:
     def evaluate(arrays: Arrays, attrs: Attrs) -> Arrays:
         x = arrays[0].astype(np.float64)
-        if centred:
+        if centered:
             x = x - x.mean(-1, keepdims=True)
         rstd = 1 / np.sqrt(np.square(x).mean(-1, keepdims=True) + attrs["eps"])
         return (x * rstd).astype(np.float32), rstd.astype(np.float32)
@@ -48,11 +48,11 @@ def _evaluator(centred: bool) -> Callable[[Arrays, Attrs], Arrays]:
     return evaluate
 
 
-def _dx_evaluator(centred: bool) -> Callable[[Arrays, Attrs], Arrays]:
+def _dx_evaluator(centered: bool) -> Callable[[Arrays, Attrs], Arrays]:
     def evaluate(arrays: Arrays, attrs: Attrs) -> Arrays:
         dy, y, rstd = (array.astype(np.float64) for array in arrays)
         dx = dy - y * (dy * y).mean(-1, keepdims=True)
-        if centred:
+        if centered:
             dx = dx - dy.mean(-1, keepdims=True)
         return ((dx * rstd).astype(np.float32),)
 
@@ -69,11 +69,11 @@ def _rms_norm_dx(g: "Builder", node: Node, dy: Value) -> Value:
     return g.rms_norm_dx(dy, *node.results)
 
 
-def _formula(centred: bool) -> Formula:
+def _formula(centered: bool) -> Formula:
     def formula(g: "Builder", node: Node) -> Value:
         x = node.operands[0]
         last = {"axes": (len(x.shape) - 1,), "keepdims": True}
-        if centred:
+        if centered:
             x = g.sub(x, g.reduce_mean(x, **last))
         square = g.reduce_mean(g.square(x), **last)
         return g.mul(x, g.rsqrt(g.add(square, g.scalar(node.attrs["eps"]))))
@@ -81,7 +81,7 @@ def _formula(centred: bool) -> Formula:
     return formula
 
 
-for _name, _centred, _rule in (
+for _name, _centered, _rule in (
     ("layer_norm", True, _layer_norm_dx),
     ("rms_norm", False, _rms_norm_dx),
 ):
@@ -90,16 +90,16 @@ for _name, _centred, _rule in (
         "x",
         attrs={"eps": REQUIRED},
         infer=_infer,
-        eval=_evaluator(_centred),
+        eval=_evaluator(_centered),
         vjp={"x": _rule},
-        formula=_formula(_centred),
+        formula=_formula(_centered),
         rows=True,
     )
     define(
         f"{_name}_dx",
         "dy y rstd",
         infer=_infer_dx,
-        eval=_dx_evaluator(_centred),
+        eval=_dx_evaluator(_centered),
         linear=(0, 2),
         rows=True,
     )

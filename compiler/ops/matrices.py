@@ -8,7 +8,7 @@
     svd(a)                  (..., 1 + m + n, min(m, n)): singular values, left and right vectors
 
 The last two pack several results into one, because gradients flow to an op's first result only.
-Signs are normalised: the largest element of an eigenvector or left singular vector is positive. A
+Signs are normalized: the largest element of an eigenvector or left singular vector is positive. A
 matrix without such a factor, or a singular one, gives NaN. Kernels are plain loops, meant for small
 matrices.
 """

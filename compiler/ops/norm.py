@@ -1,4 +1,4 @@
-"""Batch normalisation in training mode, and the two reductions it decomposes into.
+"""Batch normalization in training mode, and the two reductions it decomposes into.
 
     y = (x - mean) * rstd * gamma + beta,  rstd = 1 / sqrt(var + eps)
 
@@ -26,7 +26,7 @@ Attrs = Mapping[str, Any]
 
 def _channels(x: TensorType) -> TensorType:
     if x.rank < 2 or x.dtype is not F32:
-        raise GraphError(f"normalisation over all but the last dimension needs f32, not {x}")
+        raise GraphError(f"normalization over all but the last dimension needs f32, not {x}")
     return TensorType(F32, (x.shape[-1],))
 
 

@@ -1,4 +1,4 @@
-"""Quantize, dequantize, and arithmetic on quantised integers.
+"""Quantize, dequantize, and arithmetic on quantized integers.
 
     quantize    x scale           -> clamp(round(x / scale), low - zero, high - zero) + zero
     dequantize  q scale           -> (q - zero) scale

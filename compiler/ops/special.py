@@ -83,7 +83,7 @@ def _zeta(s: float, q: float) -> float:
 
 
 def _gamma_share(a: float, x: float, upper: bool) -> float:
-    """The regularised incomplete gamma integral: t^(a-1) exp(-t) up to x, or from x on, over
+    """The regularized incomplete gamma integral: t^(a-1) exp(-t) up to x, or from x on, over
     gamma(a).
     """
     if math.isnan(a) or math.isnan(x) or a < 0 or x < 0 or (a == 0 and x == 0):

@@ -2,7 +2,7 @@
 
 `axis` with `start` and `stop`, or with ascending indices `index`, restricts an update to a part of
 the param (channel-sparse training): the gradient and the states then have the part's shape. The
-oracle returns the new contents of each written operand. The optimisers match PyTorch's of the same
+oracle returns the new contents of each written operand. The optimizers match PyTorch's of the same
 name; factors that depend only on the step number are scalar operands, computed once for all params.
 """
 

@@ -1,4 +1,4 @@
-"""Optimisers as data: each builds the nodes that update a parameter."""
+"""Optimizers as data: each builds the nodes that update a parameter."""
 
 from pockengine.compiler.optim.adafactor import Adafactor
 from pockengine.compiler.optim.adaptive import Adadelta, Adamax, Asgd, NAdam, RAdam, Rprop
@@ -30,7 +30,7 @@ _KINDS = (
 )
 
 NAMED: dict[str, type] = {kind.__name__.lower(): kind for kind in _KINDS}
-"""Optimiser classes by lower-case name."""
+"""Optimizer classes by lower-case name."""
 
 __all__ = [
     "NAMED",

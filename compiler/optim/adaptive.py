@@ -1,4 +1,4 @@
-"""PyTorch's optimisers that scale each element by its own history, matching PyTorch.
+"""PyTorch's optimizers that scale each element by its own history, matching PyTorch.
 
 Each is a formula of elementwise ops (`Update.by_elements`). Factors that depend only on the step
 number are scalar inputs.
@@ -17,7 +17,7 @@ from pockengine.errors import CompileError
 
 
 class Decaying(Protocol):
-    """An optimiser whose weight decay is added to the gradient, or decoupled."""
+    """An optimizer whose weight decay is added to the gradient, or decoupled."""
 
     @property
     def weight_decay(self) -> float:

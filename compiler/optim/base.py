@@ -1,4 +1,4 @@
-"""The interface of optimisers: build the update of one parameter.
+"""The interface of optimizers: build the update of one parameter.
 
 The learning rate and the step number are run-time inputs, `lr` (f32) and `step` (i32, the first
 step is 1), so schedules need no recompilation; random numbers depend on `seed` (i32).

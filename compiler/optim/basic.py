@@ -1,4 +1,4 @@
-"""The common optimisers, with PyTorch's semantics and field names."""
+"""The common optimizers, with PyTorch's semantics and field names."""
 
 import math
 from collections.abc import Sequence

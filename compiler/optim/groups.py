@@ -1,4 +1,4 @@
-"""Parameter groups: other optimiser settings by name, such as weight decay groups."""
+"""Parameter groups: other optimizer settings by name, such as weight decay groups."""
 
 import fnmatch
 import math
@@ -10,7 +10,7 @@ from pockengine.errors import CompileError
 
 @dataclass(frozen=True)
 class Groups:
-    """`rules` are (name pattern, optimiser) pairs; the last match wins, else `default`.
+    """`rules` are (name pattern, optimizer) pairs; the last match wins, else `default`.
 
     For example no decay on biases: Groups(AdamW(), (("*.bias", AdamW(weight_decay=0)),)).
     """
@@ -27,13 +27,13 @@ class Groups:
 
 @dataclass(frozen=True)
 class Scaled:
-    """An optimiser with its learning rate multiplied by `rate`."""
+    """An optimizer with its learning rate multiplied by `rate`."""
 
     optimizer: Optimizer
     rate: float
 
     def update(self, update: Update) -> None:
-        """Append the optimiser's update."""
+        """Append the optimizer's update."""
         self.optimizer.update(replace(update, rate=update.rate * self.rate))
 
 
@@ -52,17 +52,17 @@ class LoraPlus:
             raise CompileError(f"the ratio of LoRA+ is {self.ratio:g}; give a number above 0")
 
     def update(self, update: Update) -> None:
-        """Append the optimiser's update."""
+        """Append the optimizer's update."""
         fast = update.param.name.endswith(".lora_B") or len(update.param.value.shape) == 1
         (Scaled(self.optimizer, self.ratio) if fast else self.optimizer).update(update)
 
 
 @dataclass(frozen=True)
 class Maximize:
-    """An optimiser that maximises the loss: PyTorch's `maximize=True`."""
+    """An optimizer that maximizes the loss: PyTorch's `maximize=True`."""
 
     optimizer: Optimizer
 
     def update(self, update: Update) -> None:
-        """Append the optimiser's update by the negated gradient."""
+        """Append the optimizer's update by the negated gradient."""
         self.optimizer.update(replace(update, grad=update.g.neg(update.grad)))

@@ -1,4 +1,4 @@
-"""Muon: orthogonalised momentum for matrices (kellerjordan.github.io/posts/muon).
+"""Muon: orthogonalized momentum for matrices (kellerjordan.github.io/posts/muon).
 
 Matches torch.optim.Muon, but computes in f32 where PyTorch rounds to bf16. The products of the
 Newton-Schulz iteration are matmuls of the graph, on the shorter side of the matrix.
@@ -22,7 +22,7 @@ ORIGINAL, MATCH_RMS_ADAMW = "original", "match_rms_adamw"
 class Muon:
     """Trains matrices; `others` trains every parameter of another rank (PyTorch refuses those).
 
-    Give embeddings and the last layer another optimiser by `Groups`, as Muon's author does.
+    Give embeddings and the last layer another optimizer by `Groups`, as Muon's author does.
     `adjust_lr_fn` scales the rate of an A x B matrix: "original" by sqrt(max(1, A / B)),
     "match_rms_adamw" by 0.2 sqrt(max(A, B)), so that AdamW's rates fit.
     """

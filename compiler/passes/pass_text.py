@@ -15,7 +15,7 @@ from typing import Any
 from pockengine.compiler.optim import NAMED, Groups, LoraPlus, Maximize, Scaled
 from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.compiler.passes.base import Option, Pass, options_of
-from pockengine.compiler.passes.catalogue import find_pass
+from pockengine.compiler.passes.catalog import find_pass
 from pockengine.compiler.passes.forward.add_noise import EmbeddingNoise
 from pockengine.compiler.passes.option_types import accepts
 from pockengine.compiler.sparse.lora import Adapter

@@ -1,7 +1,7 @@
 """THE ordered lists of passes. Read this first.
 
 Each list is a function of the options and the target: it has the optional passes that pay on the
-target. `catalogue.py` has every pass by name.
+target. `catalog.py` has every pass by name.
 """
 
 from collections.abc import Mapping, Set
@@ -176,7 +176,7 @@ def _tiles(options: PipelineOptions) -> list[Pass]:
 def _integers(options: PipelineOptions) -> list[Pass]:
     """Passes from real numbers to integers; they run before scales are folded into weights.
 
-    A target that cannot rescale multiplies the dequantised numbers.
+    A target that cannot rescale multiplies the dequantized numbers.
     """
     how = options.integers
     if how is None:

@@ -1,8 +1,8 @@
-"""Calibration: from a forward graph of real numbers and samples to a quantised graph.
+"""Calibration: from a forward graph of real numbers and samples to a quantized graph.
 
 The result still computes with real numbers: future i8 values pass through a `quantize` and a
 `dequantize`, and weights have their quantization in `held`. So schemes, adapters and
-differentiation need no integer support; the passes of `passes/integers/` run after them. Quantised
+differentiation need no integer support; the passes of `passes/integers/` run after them. Quantized
 are the inputs of layers with a weight, the summands of residual sums, and averages over an image;
 biases, losses and all other arithmetic stay real.
 """
@@ -37,12 +37,12 @@ def quantized(
     share: float = 1e-4,
     inputs: Sequence[str] = (),
 ) -> tuple[Graph, tuple[FoldedNorm, ...]]:
-    """Return the graph, quantised by ranges on batches of its inputs, and the norms folded in it.
+    """Return the graph, quantized by ranges on batches of its inputs, and the norms folded in it.
 
     The named `inputs` become i8, with the samples' ranges.
 
     `method` and `share` are those of `ranges.py`. CompileError names a tensor without a range, or a
-    graph in which nothing can be quantised.
+    graph in which nothing can be quantized.
     """
     if method not in METHODS or not batches:
         what = f"method {method!r}" if batches else "batch to calibrate on"
@@ -151,7 +151,7 @@ def _is_residual(node: Node) -> bool:
 
 
 def _source(value: Value) -> Value:
-    """Return the value of which another is a copy: its integers are moved, not requantised."""
+    """Return the value of which another is a copy: its integers are moved, not requantized."""
     while value.node is not None and _moves(value.node):
         value = value.node.operands[0]
     return value
@@ -185,7 +185,7 @@ def _ranges(
 
 
 def insert_ranges(graph: Graph, ranges: Mapping[Value, QuantizedRange], arriving: Set[str]) -> None:
-    """Quantise every point; a clamp before it is subsumed by the limits of the integers.
+    """Quantize every point; a clamp before it is subsumed by the limits of the integers.
 
     Inputs of the names in `arriving` are i8 already.
     """

@@ -20,7 +20,7 @@ class Int8:
     `calibration` has samples of the inputs by name, in whole batches; None for a model that is
     already int8. Each tensor's range is chosen on the samples by `method`: "minmax", "percentile"
     (which leaves out the most extreme `share` on each side) or "mse". Batch norms are folded.
-    `gradients` that meet integers in a product are "int8" or "f32". With `qas` optimisers see real
+    `gradients` that meet integers in a product are "int8" or "f32". With `qas` optimizers see real
     weights and their gradients, not the integers. The named `inputs` are passed as int8:
     `Compiled.integers` converts real numbers. `rounding` is "fixed" or "float", as in `Integers`;
     None means the model's framework's, or "fixed" for a calibrated model.
@@ -47,8 +47,8 @@ class Int8:
         return Integers(self.gradients, self.qas, self.rounding or own)
 
     def apply(self, graph: Graph) -> tuple[Graph, tuple[FoldedNorm, ...]]:
-        """Return the quantised graph and its folded norms; CompileError if it cannot be
-        quantised.
+        """Return the quantized graph and its folded norms; CompileError if it cannot be
+        quantized.
         """
         return quantized(
             graph,

@@ -29,7 +29,7 @@ class QuantizedRange:
     zero: int
 
     def integers(self, real: np.ndarray) -> np.ndarray:
-        """Quantise real numbers to the nearest i8."""
+        """Quantize real numbers to the nearest i8."""
         nearest = np.rint(real / np.float32(self.scale)) + self.zero
         return np.asarray(np.clip(nearest, LOW, HIGH), np.int8)
 

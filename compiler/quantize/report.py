@@ -1,4 +1,4 @@
-"""Report which ops of a quantised graph compute with integers, which with real numbers, and why."""
+"""Report which ops of a quantized graph compute with integers, which with real numbers, and why."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ class Arithmetic:
     why: str = ""
 
 
-def arithmetic(quantised: Graph, rounding: str = FIXED) -> tuple[Arithmetic, ...]:
+def arithmetic(quantized: Graph, rounding: str = FIXED) -> tuple[Arithmetic, ...]:
     """List the ops of prediction on activations, in order, without repeats.
 
     `rounding` is as in `Integers`.
     """
-    graph = clone(quantised)
+    graph = clone(quantized)
     InferOnly(loss=False).run(graph)
     HoldIntegers().run(graph)
     IntegerArithmetic(rounding=rounding).run(graph)
@@ -77,7 +77,7 @@ def _why(node: Node, activations: Sequence[Value]) -> str:
 
 
 def _integers(value: Value) -> DType | None:
-    """Return the integer type of a value, or of the value it dequantises."""
+    """Return the integer type of a value, or of the value it dequantizes."""
     node = value.node
     if node is not None and node.op == "dequantize":
         value = node.operands[0]

@@ -58,5 +58,5 @@ def channel_set(indices: Iterable[int], count: int) -> Channels:
     ordered = tuple(sorted(int(index) for index in indices))
     if len(ordered) == count:
         return None
-    neighbours = ordered[-1] - ordered[0] + 1 == len(ordered)
-    return range(ordered[0], ordered[-1] + 1) if neighbours else ordered
+    neighbors = ordered[-1] - ordered[0] + 1 == len(ordered)
+    return range(ordered[0], ordered[-1] + 1) if neighbors else ordered

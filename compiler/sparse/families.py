@@ -1,4 +1,4 @@
-"""Model families, recognised by parameter names: their blocks and most important parameters.
+"""Model families, recognized by parameter names: their blocks and most important parameters.
 
 The name patterns are in families.toml beside this file; this module finds them in a model.
 """
@@ -49,7 +49,7 @@ class SchemeFamily:
 
 
 @dataclass(frozen=True)
-class Recognised:
+class Recognized:
     """A model's parameters in forward order, and its family's blocks."""
 
     family: SchemeFamily
@@ -109,24 +109,24 @@ def known_families() -> tuple[SchemeFamily, ...]:
     )
 
 
-def recognise(names: Sequence[str]) -> Recognised | None:
+def recognize(names: Sequence[str]) -> Recognized | None:
     """Return the family with the most matching blocks; None if no family matches.
 
     `names` are the parameters in forward order. Ties go to the family with more matching weights.
     """
-    found: Recognised | None = None
+    found: Recognized | None = None
     most = (0, 0)
     for family in known_families():
         blocks = [family.block_of(name) for name in names if family.is_weight(name)]
         ordered = tuple(dict.fromkeys(block for block in blocks if block is not None))
         if (len(ordered), len(blocks)) > most:
             most = (len(ordered), len(blocks))
-            found = Recognised(family, tuple(names), ordered)
+            found = Recognized(family, tuple(names), ordered)
     return found
 
 
 def unknown_family(scheme: str, names: Sequence[str]) -> SchemeError:
-    """List a model's parameter names, and the patterns that would be recognised."""
+    """List a model's parameter names, and the patterns that would be recognized."""
     numbered = list(dict.fromkeys(re.sub(r"\d+", "#", name) for name in names))
     known = ", ".join(f"{family.name} ({family.block})" for family in known_families())
     return SchemeError(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.sparse.choice import VARIANTS
-from pockengine.compiler.sparse.families import Recognised, recognise, unknown_family
+from pockengine.compiler.sparse.families import Recognized, recognize, unknown_family
 from pockengine.compiler.sparse.idle import influential
 from pockengine.compiler.sparse.lora import PACKED, lora
 from pockengine.compiler.sparse.scheme import FULL, Scheme
@@ -97,7 +97,7 @@ def blocks_of(graph: Graph) -> list[list[str]]:
         for param in params
         if param is not None and param.trainable and param.name in known
     )
-    family = recognise(list(names))
+    family = recognize(list(names))
     blocks: dict[str, list[str]] = {}
     for name in names:
         blocks.setdefault(_block(name, family), []).append(name)
@@ -105,7 +105,7 @@ def blocks_of(graph: Graph) -> list[list[str]]:
     return [*blocks.values(), *([head] if head else [])]
 
 
-def _block(name: str, family: Recognised | None) -> str:
+def _block(name: str, family: Recognized | None) -> str:
     if family is not None and family.family.is_head(name):
         return HEAD
     known = family.family.block_of(name) if family is not None else None
@@ -125,7 +125,7 @@ def _flat(blocks: list[list[str]]) -> list[str]:
 
 def _biases(blocks: list[list[str]], graph: Graph) -> list[str]:
     """Names of all biases, or of parameters in their role for a family without."""
-    family = recognise(_flat(blocks))
+    family = recognize(_flat(blocks))
     known = set(family.biases if family is not None else ())
     users = graph.users()
     return [param for param in _flat(blocks) if param in known or _is_bias(graph, users, param)]
@@ -168,7 +168,7 @@ def _sparse_scheme(
     name: str, blocks: list[list[str]], between: tuple[int, int] | None = None
 ) -> Scheme:
     """Train the paper's pattern of a known family; SchemeError lists an unknown family's names."""
-    family = recognise(_flat(blocks))
+    family = recognize(_flat(blocks))
     if family is None:
         raise unknown_family(name, _flat(blocks))
     if between is None:

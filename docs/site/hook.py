@@ -11,7 +11,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[3]))  # not an installed package, which has no pages
 
-from pockengine.docs.site.catalogue_pages import ops_page, schemes_page, training_page
+from pockengine.docs.site.catalog_pages import ops_page, schemes_page, training_page
 from pockengine.docs.site.command_pages import command_page
 from pockengine.docs.site.file_pages import devices_page, records_page
 from pockengine.docs.site.header_pages import header_page

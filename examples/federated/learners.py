@@ -23,7 +23,7 @@ Arrays = dict[str, np.ndarray]
 Config = dict[str, Scalar]
 
 
-def travelling(artifact: Artifact) -> list[str]:
+def traveling(artifact: Artifact) -> list[str]:
     """List the trained params."""
     specs = artifact.params.items()
     return [name for name, spec in specs if spec.trained and spec.kind == "param"]
@@ -32,13 +32,13 @@ def travelling(artifact: Artifact) -> list[str]:
 def take(session: Session, parameters: NDArrays) -> None:
     """Start a round: load the server's params into a session, with fresh states."""
     session.restart()
-    for name, array in zip(travelling(session.artifact), parameters, strict=True):
+    for name, array in zip(traveling(session.artifact), parameters, strict=True):
         session.set_param(name, array)
 
 
 def give(session: Session) -> NDArrays:
     """Return the params for the server."""
-    return [session.get_param(name) for name in travelling(session.artifact)]
+    return [session.get_param(name) for name in traveling(session.artifact)]
 
 
 class HostLearner(NumPyClient):

@@ -1,6 +1,6 @@
 """The bench's workload: a model on real photographs, from weights that make losses comparable.
 
-A freshly initialised net whose batch norms see four pictures is chaotic: PyTorch's tenth loss
+A freshly initialized net whose batch norms see four pictures is chaotic: PyTorch's tenth loss
 differs by 7 % between two memory formats. Here every batch norm starts with a bias of 2, near the
 middle of ReLU6: rounding is not amplified, and PyTorch agrees with itself within 1e-6. All engines
 start from the same weights.
@@ -191,8 +191,8 @@ def _batches(name: ModelName, batch: int, steps: int) -> tuple[np.ndarray, np.nd
     """Return photographs and their labels, or drawn tokens with labels of two classes."""
     if not name.known.vocabulary:
         photos = photo_batches(steps, batch, name.resolution)
-        grey = name.known.channels == 1
-        return photos.images.mean(2, keepdims=True) if grey else photos.images, photos.labels
+        gray = name.known.channels == 1
+        return photos.images.mean(2, keepdims=True) if gray else photos.images, photos.labels
     random = np.random.default_rng(SEED)
     tokens = random.integers(0, name.known.vocabulary, (steps, batch, *name.input_shape))
     return tokens, random.integers(0, CLASSES, (steps, batch))

@@ -1,6 +1,6 @@
 """A job in int8 on a board, compared with the oracle, whose first step is compared with PyTorch's.
 
-Trained integers must equal the oracle's bit for bit; an optimiser's integer states are rounded real
+Trained integers must equal the oracle's bit for bit; an optimizer's integer states are rounded real
 numbers, and may differ by one. Values that stay f32 (losses, biases, other states)
 have the bounds of runs in f32. The oracle's own first step must be near that of PyTorch in
 f32 with frozen batch norms: its loss, and the direction in which what is trained and real moves.

@@ -47,11 +47,11 @@ def photo_batches(steps: int, batch: int, size: int, seed: int = 0) -> Photos:
 
 
 def _crop(photo: NDArray[np.uint8], size: int, random: np.random.Generator) -> NDArray[np.float32]:
-    """Cut a crop of [H, W, 3] bytes at a random place; return it normalised, [3, size, size]."""
+    """Cut a crop of [H, W, 3] bytes at a random place; return it normalized, [3, size, size]."""
     top, left = (int(random.integers(0, extent - size + 1)) for extent in photo.shape[:2])
     crop = photo[top : top + size, left : left + size].astype(np.float32) / 255
-    normalised: NDArray[np.float32] = ((crop - MEAN) / SPREAD).astype(np.float32)
-    return normalised.transpose(2, 0, 1)
+    normalized: NDArray[np.float32] = ((crop - MEAN) / SPREAD).astype(np.float32)
+    return normalized.transpose(2, 0, 1)
 
 
 def _load() -> list[NDArray[np.uint8]]:

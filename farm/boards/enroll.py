@@ -18,7 +18,7 @@ from pockengine.devices import known_devices, load_device
 from pockengine.errors import BoardUnreachable, FarmError
 from pockengine.farm.boards.board import AdbPhone, Board, Remote
 from pockengine.farm.boards.connect import connect
-from pockengine.farm.boards.facts import BoardFacts, ask, recognise
+from pockengine.farm.boards.facts import BoardFacts, ask, recognize
 from pockengine.farm.transports.adb_client import WORKDIR
 from pockengine.farm.transports.ssh import LOG
 
@@ -116,7 +116,7 @@ def _identified(name: str, place: Remote | AdbPhone, wishes: Wishes) -> tuple[Bo
     """Connect to a board and name its device."""
     with connect(Board(name, "unknown", place)) as transport:
         facts = ask(transport)
-    device = wishes.device or recognise(facts)
+    device = wishes.device or recognize(facts)
     if device is None:
         known = "; ".join(facts.describe())
         raise FarmError(

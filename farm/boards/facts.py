@@ -236,10 +236,10 @@ def _flags(text: str, board: str) -> int:
     return int(text, 16)
 
 
-def recognise(facts: BoardFacts) -> str | None:
+def recognize(facts: BoardFacts) -> str | None:
     """Return the device that matches a board's description; None if no device file matches."""
     description = f"{facts.model}\n{facts.cpu}"
     for name in known_devices():
-        if any(word in description for word in load_device(name).recognise):
+        if any(word in description for word in load_device(name).recognize):
             return name
     return None

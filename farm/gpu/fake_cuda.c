@@ -24,7 +24,7 @@ settings fake_settings = {FAKE_SM, 12060, 1, OK, (uint64_t)TOTAL_MEMORY_MB << 20
 counts fake_counts;
 
 static allocation allocations[MOST_ALLOCATIONS];
-static bool initialised;
+static bool initialized;
 static int context; /* its address is the only one */
 static int retained;
 static _Thread_local int depth;
@@ -40,15 +40,15 @@ void fake_cuda_set(settings now) {
 counts fake_cuda_counts(void) { return fake_counts; }
 
 int fake_ready(void) {
-    return !initialised          ? NOT_INITIALIZED
+    return !initialized          ? NOT_INITIALIZED
            : !depth || !retained ? INVALID_CONTEXT
            : fake_capturing()    ? CAPTURE_UNSUPPORTED
                                  : OK;
 }
 
 SHOWN int cuInit(unsigned flags) {
-    initialised = fake_settings.devices > 0;
-    return flags ? INVALID_VALUE : initialised ? OK : NO_DEVICE;
+    initialized = fake_settings.devices > 0;
+    return flags ? INVALID_VALUE : initialized ? OK : NO_DEVICE;
 }
 
 SHOWN int cuDriverGetVersion(int *version) {
@@ -72,7 +72,7 @@ SHOWN int cuGetErrorString(int error, const char **text) {
 
 SHOWN int cuDeviceGetCount(int *count) {
     *count = fake_settings.devices;
-    return initialised ? OK : NOT_INITIALIZED;
+    return initialized ? OK : NOT_INITIALIZED;
 }
 
 SHOWN int cuDeviceGet(int *device, int number) {

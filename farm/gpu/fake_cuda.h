@@ -1,6 +1,6 @@
 /* A libcuda.so.1 for tests, without a GPU: it reads real cubins and runs the same kernels
  * compiled with the CPU's prelude. It rejects what a driver rejects, for the calls that pe_cuda.c
- * makes, and is stricter about order: nothing on a stream happens before it is synchronised, and
+ * makes, and is stricter about order: nothing on a stream happens before it is synchronized, and
  * at other times accesses to device memory fault.
  */
 #ifndef FAKE_CUDA_H
@@ -52,7 +52,7 @@ typedef struct module {
     function functions[];
 } module;
 
-/* State of the machine, set by tests. `fault` is the error of the next synchronisation. */
+/* State of the machine, set by tests. `fault` is the error of the next synchronization. */
 typedef struct settings {
     int sm, version, devices, fault;
     uint64_t memory;

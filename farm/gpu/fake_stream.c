@@ -1,4 +1,4 @@
-/* Streams, copies and graphs: operations on a stream wait until it is synchronised. */
+/* Streams, copies and graphs: operations on a stream wait until it is synchronized. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -64,7 +64,7 @@ class JobVerdict:
     log: str | None = None
 
     def describe(self) -> str:
-        """Summarise a job's progress in one line."""
+        """Summarize a job's progress in one line."""
         tries = ", ".join(f"{board} {outcome}" for board, outcome in self.attempts)
         return f"{self.name}: {self.verdict or 'open'}{f' ({tries})' if tries else ''}"
 

@@ -1,6 +1,6 @@
 """The database that clients of one farm share: leases, queues, quarantine, jobs.
 
-SQLite in the user's data folder, or any SQLAlchemy URL. Every task is one serialised transaction:
+SQLite in the user's data folder, or any SQLAlchemy URL. Every task is one serialized transaction:
 SQLite's write lock, or an advisory lock of PostgreSQL.
 """
 
@@ -101,7 +101,7 @@ class Store:
         self._made = False
 
     def work(self, task: Callable[[sql.Connection], T]) -> T:
-        """Run a task in one serialised transaction; DatabaseDown if the database stays unavailable.
+        """Run a task in one serialized transaction; DatabaseDown if the database stays unavailable.
 
         The task may run twice if the result of the first commit is unknown.
         """

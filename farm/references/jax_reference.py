@@ -31,7 +31,7 @@ class JaxLayers:
     """Layers over parameters by name; remembers the statistics that a training step updates."""
 
     def __init__(self, params: Params, training: bool) -> None:
-        """Take all parameters and buffers; `training` normalises by the batch."""
+        """Take all parameters and buffers; `training` normalizes by the batch."""
         self.params = params
         self.training = training
         self.updated: Params = {}
@@ -59,7 +59,7 @@ class JaxLayers:
         )
 
     def batch_norm(self, x: jax.Array, name: str) -> jax.Array:
-        """Normalise each channel by the batch or by the running statistics."""
+        """Normalize each channel by the batch or by the running statistics."""
         if self.training:
             mean, var = jnp.mean(x, (0, 1, 2)), jnp.var(x, (0, 1, 2))
             count = x.size // x.shape[-1]

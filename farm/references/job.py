@@ -28,7 +28,7 @@ BATCH_NORMS = ("train", "frozen")
 class TrainingJob:
     """The settings of a training run: cross entropy, SGD as PyTorch defines it.
 
-    `model` is a name of models.registry. `batch_norm` "train" normalises by the batch and updates
+    `model` is a name of models.registry. `batch_norm` "train" normalizes by the batch and updates
     the running statistics, "frozen" uses them as they are. `trainable` maps the names of what is
     trained to its first and last + 1 trained input channel (None: all channels); everything else is
     frozen. None in its place trains everything.

@@ -98,7 +98,7 @@ class KerasLayers:
         return y
 
     def batch_norm(self, x: Tensor, name: str) -> Tensor:
-        """Normalise each channel."""
+        """Normalize each channel."""
         layer = layers.BatchNormalization(**BATCH_NORM)
         y = layer(x)
         self.parameters[f"{name}.weight"] = KerasParameter(layer.gamma, VECTOR)
@@ -135,7 +135,7 @@ class KerasLayers:
 def build_keras(name: str, classes: int, batch: int) -> KerasNet:
     """Build a benchmark model for a batch size; FarmError for a family that has no Keras form.
 
-    The argument `training` of a call says whether batch norms normalise by the batch.
+    The argument `training` of a call says whether batch norms normalize by the batch.
     """
     model = parse_model(name)
     channels, height, width = model.input_shape

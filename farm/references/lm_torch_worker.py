@@ -29,7 +29,7 @@ def prepare(data: LmData, engine: str, threads: int) -> "PreparedLm | Generator"
 
 
 class PreparedLm:
-    """A model with its optimiser and its batches as tensors."""
+    """A model with its optimizer and its batches as tensors."""
 
     def __init__(self, data: LmData, compiled: bool, autocast: bool) -> None:
         """Load the model; FarmError if it has no parameter that the job trains."""

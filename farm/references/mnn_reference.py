@@ -62,7 +62,7 @@ class MnnNet(nn.Module):
         return self.made[name].forward(x)
 
     def batch_norm(self, x: Var, name: str) -> Var:
-        """Normalise each channel by the batch."""
+        """Normalize each channel by the batch."""
         if name not in self.made:
             keys = ("weight", "bias", "running_mean", "running_var")
             values = [self.data.weights[f"{name}.{key}"] for key in keys]

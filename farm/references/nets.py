@@ -35,7 +35,7 @@ class Layers(Protocol):
         ...
 
     def batch_norm(self, x: Tensor, name: str) -> Tensor:
-        """Normalise each channel by the batch, and keep running statistics."""
+        """Normalize each channel by the batch, and keep running statistics."""
         ...
 
     def linear(self, x: Tensor, name: str, outputs: int) -> Tensor:

@@ -1,6 +1,6 @@
 """ONNX Runtime's on-device training: the net as an ONNX graph, its artifacts, a step.
 
-The gradient graph is built by ONNX Runtime when a trainer starts, its loss and optimiser are its
+The gradient graph is built by ONNX Runtime when a trainer starts, its loss and optimizer are its
 own. Pictures are NCHW, as its kernels want them; running statistics stay as they are.
 """
 
@@ -55,7 +55,7 @@ class OnnxLayers:
         )
 
     def batch_norm(self, x: str, name: str) -> str:
-        """Normalise each channel by the batch."""
+        """Normalize each channel by the batch."""
         keys = ("weight", "bias", "running_mean", "running_var")
         inputs = [x, *(self._weight(f"{name}.{key}") for key in keys)]
         return self._node(

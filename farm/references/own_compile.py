@@ -28,7 +28,7 @@ GRAPH, PARAMS, REQUEST = "graph.ir", "params.safetensors", "request.json"
 class Request:
     """A compile request: backend, device, scheme, and output folder.
 
-    The optimiser is SGD.
+    The optimizer is SGD.
     """
 
     backend: str

@@ -2,7 +2,7 @@
 
 Ours is timed like the references: in a process of its own, through the same protocol, with the same
 few microseconds of Python round each step. For this worker the engine of a prepare request is the
-folder of an artifact for this machine, compiled from the job's model, weights and optimiser.
+folder of an artifact for this machine, compiled from the job's model, weights and optimizer.
 
 Only the worker may have a runtime's packages, so it also compiles: `WORKER compile REQUEST` handles
 the request in the file (`own_compile.py`) and exits.

@@ -1,6 +1,6 @@
 """A plain TensorFlow training step: GradientTape, cross entropy, SGD with PyTorch's meaning.
 
-The update is TensorFlow's own momentum kernel, whose formula is PyTorch's (Keras's optimisers decay
+The update is TensorFlow's own momentum kernel, whose formula is PyTorch's (Keras's optimizers decay
 weights differently, and cost more). The tape watches only trained variables, so frozen ones cost no
 gradient. For a share of a weight's channels the full gradient is masked: TensorFlow cannot compute
 less.

@@ -26,7 +26,7 @@ class Timing:
 
     @staticmethod
     def of(values: list[float]) -> "Timing":
-        """Summarise; ValueError for no values."""
+        """Summarize; ValueError for no values."""
         if not values:
             raise ValueError("no step was measured")
         return Timing(

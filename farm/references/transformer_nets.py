@@ -152,8 +152,8 @@ def _linear(a: Arrays, x: Tensor, name: str) -> Tensor:
 
 
 def _layer_norm(a: Arrays, x: Tensor, name: str, eps: float) -> Tensor:
-    centred = x - a.mean(x)
-    normal = centred * a.rsqrt(a.mean(centred * centred) + eps)
+    centered = x - a.mean(x)
+    normal = centered * a.rsqrt(a.mean(centered * centered) + eps)
     return normal * a.param(f"{name}.weight") + a.param(f"{name}.bias")
 
 

@@ -36,7 +36,7 @@ BARS = (
     (OURS, "bias-only", "#4292c6"),
     (OURS, SPARSE, "#084594"),
 )
-"""Engines and schemes in the order of the paper's figure, with their colours."""
+"""Engines and schemes in the order of the paper's figure, with their colors."""
 BASE, INSTRUCTIONS = "tf-graph", "instructions"
 
 

@@ -34,8 +34,8 @@ def bars(named: Sequence[tuple[str, Record]]) -> bytes:
             [max(0.0, record.value - record.min) for _, record in named],
             [max(0.0, record.max - record.value) for _, record in named],
         ]
-        colours = ["#3182bd" if record.engine == OURS else "#bdbdbd" for _, record in named]
-        drawn = axis.barh(range(len(named)), values, xerr=spreads, color=colours)
+        colors = ["#3182bd" if record.engine == OURS else "#bdbdbd" for _, record in named]
+        drawn = axis.barh(range(len(named)), values, xerr=spreads, color=colors)
         axis.bar_label(drawn, labels=[SHORT(value) for value in values], padding=3)
         axis.xaxis.set_major_formatter(EngFormatter())
         axis.set_yticks(range(len(named)), [name for name, _ in named], parse_math=False)
@@ -104,16 +104,16 @@ def lines(trends: Sequence[Trend], commits: Sequence[str]) -> bytes:
         axis = figure.subplots()
         names = commits[-MOST_COMMITS:]
         places = {commit: place for place, commit in enumerate(names)}
-        colours = {}
+        colors = {}
         for trend in trends:
             (drawn,) = axis.plot(*_line(places, trend, busy=False), marker="o", markersize=3)
             drawn.set_label(trend.name)
-            colours[trend.name] = drawn.get_color()
+            colors[trend.name] = drawn.get_color()
         _from_zero(axis, trends[0].unit)
         top = axis.get_ylim()[1]
         for trend in trends:
             x, y = _line(places, trend, busy=True)
-            axis.plot(x, np.minimum(y, top), "x", color=colours[trend.name], clip_on=False)
+            axis.plot(x, np.minimum(y, top), "x", color=colors[trend.name], clip_on=False)
         axis.set_xticks(range(len(names)), names, rotation=90)
         _legend(figure)
         return _svg(figure)

@@ -79,7 +79,7 @@ def _make_private(url: sql.URL) -> None:
 def transaction(
     engine: sql.Engine, task: Callable[[sql.Connection], T], metadata: sql.MetaData | None
 ) -> T:
-    """Run a task in one serialised transaction of an `exclusive` engine.
+    """Run a task in one serialized transaction of an `exclusive` engine.
 
     The tables `made` are there before it.
     """

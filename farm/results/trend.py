@@ -40,7 +40,7 @@ class Move:
     between: int | None  # unmeasured commits in between; None if git does not know them
 
     def describe(self) -> str:
-        """Summarise in one line what changed and where."""
+        """Summarize in one line what changed and where."""
         change = f"{(self.after / self.before - 1):+.1%}" if self.before else "from 0"
         levels = f"{_number(self.before)} to {_number(self.after)}"
         text = f"{change} at {self.first.commit}: {levels}"

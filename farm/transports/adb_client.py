@@ -30,7 +30,7 @@ REFUSALS: tuple[tuple[str, type[FarmError], str], ...] = (
         "unauthorized",
         BoardRefused,
         "does not trust this computer: unlock it and accept the key that it shows; if it shows "
-        "none, revoke USB debugging authorisations in its developer options and plug it in again",
+        "none, revoke USB debugging authorizations in its developer options and plug it in again",
     ),
     (
         "authenticate",

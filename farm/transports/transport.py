@@ -36,7 +36,7 @@ class RunResult:
         return self.status == 0
 
     def describe(self) -> str:
-        """Summarise in one line how it ended, with the last line of stderr, apart from usage."""
+        """Summarize in one line how it ended, with the last line of stderr, apart from usage."""
         lines = self.stderr.decode(errors="replace").strip().splitlines()
         while len(lines) > 1 and lines[-1].lower().startswith("usage:"):
             lines.pop()

@@ -99,7 +99,7 @@ def _joined(chat: Chat, *contents: str, system: str | None = None) -> str:
 
 
 def _with_form(tokenizer: Any, chat: Chat) -> Chat:
-    """Set a flag for each behaviour of the template that the pieces reproduce."""
+    """Set a flag for each behavior of the template that the pieces reproduce."""
 
     def same(*contents: str, system: str | None = None) -> bool:
         whole = _rendered(tokenizer, *contents, system=system)

@@ -86,7 +86,7 @@ def _keeps(g: Builder, better: str, earlier: Tensor, later: Tensor) -> Tensor:
 def associative_scan(g: Builder, x: Tensor, dim: int, combine: Combine) -> Tensor:
     """Combine all elements up to each one, in as few rounds as a tree has levels.
 
-    Neighbours are combined first, as JAX's function of this name does: so its gradient is JAX's too
+    Neighbors are combined first, as JAX's function of this name does: so its gradient is JAX's too
     where elements tie.
     """
     size = x.shape[dim]

@@ -1,4 +1,4 @@
-"""Quantised numbers of a model: real numbers between a `quantize` and a `dequantize`.
+"""Quantized numbers of a model: real numbers between a `quantize` and a `dequantize`.
 
 The passes of `compiler/passes/integers/` lower the ops between them to integer arithmetic.
 """

@@ -114,7 +114,7 @@ class NormParams:
 def batch_norm_training(
     g: Builder, x: Tensor, norm: NormParams, momentum: float | Tensor
 ) -> Tensor:
-    """Normalise (N, C, ...) by the batch's own statistics and update the running ones.
+    """Normalize (N, C, ...) by the batch's own statistics and update the running ones.
 
     The running variance takes the unbiased one, as in PyTorch.
     """
@@ -128,7 +128,7 @@ def batch_norm_training(
 
 
 def instance_norm_training(g: Builder, x: Tensor, norm: NormParams, momentum: float) -> Tensor:
-    """Normalise each sample of (N, C, ...) by its own statistics and update the running ones.
+    """Normalize each sample of (N, C, ...) by its own statistics and update the running ones.
 
     Those take the mean over the samples. It is a batch norm of one sample with N C channels.
     """
@@ -210,7 +210,7 @@ def _share(update: Node, momentum: float) -> float:
 
 
 def batch_norm_frozen(g: Builder, x: Tensor, norm: NormParams) -> Tensor:
-    """Normalise (N, C, ...) by the running statistics: one multiplication and one addition.
+    """Normalize (N, C, ...) by the running statistics: one multiplication and one addition.
 
     y = x scale + (beta - mean scale) with scale = gamma / sqrt(var + eps), computed on (C,).
     """

@@ -10,28 +10,28 @@ from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 def layer_norm(
     g: Builder, x: Tensor, dims: int, scale: Tensor | None, shift: Tensor | None, eps: float
 ) -> Tensor:
-    """Normalise the last `dims` dimensions to mean 0 and variance 1; scale and shift them."""
-    y = _normalised_rows(g, "layer_norm", x, row=math.prod(x.shape[x.rank - dims :]), eps=eps)
+    """Normalize the last `dims` dimensions to mean 0 and variance 1; scale and shift them."""
+    y = _normalized_rows(g, "layer_norm", x, row=math.prod(x.shape[x.rank - dims :]), eps=eps)
     return _scaled(g, y, scale, shift)
 
 
 def rms_norm(g: Builder, x: Tensor, dims: int, scale: Tensor | None, eps: float) -> Tensor:
-    """Normalise the last `dims` dimensions to a mean square of 1; scale them."""
-    y = _normalised_rows(g, "rms_norm", x, row=math.prod(x.shape[x.rank - dims :]), eps=eps)
+    """Normalize the last `dims` dimensions to a mean square of 1; scale them."""
+    y = _normalized_rows(g, "rms_norm", x, row=math.prod(x.shape[x.rank - dims :]), eps=eps)
     return _scaled(g, y, scale, None)
 
 
 def group_norm(
     g: Builder, x: Tensor, groups: int, scale: Tensor | None, shift: Tensor | None, eps: float
 ) -> Tensor:
-    """Normalise each group of channels of (N, C, ...); scale and shift each channel."""
-    y = _normalised_rows(g, "layer_norm", x, row=math.prod(x.shape[1:]) // groups, eps=eps)
+    """Normalize each group of channels of (N, C, ...); scale and shift each channel."""
+    y = _normalized_rows(g, "layer_norm", x, row=math.prod(x.shape[1:]) // groups, eps=eps)
     shape = (x.shape[1],) + (1,) * (x.rank - 2)
     factors = [None if part is None else reshape(g, part, shape) for part in (scale, shift)]
     return _scaled(g, y, *factors)
 
 
-def _normalised_rows(g: Builder, op: str, x: Tensor, row: int, eps: float) -> Tensor:
+def _normalized_rows(g: Builder, op: str, x: Tensor, row: int, eps: float) -> Tensor:
     rows = framework_order(g, reshape(g, x, (x.size // row, row)))
     return reshape(g, plain(g.emit(op, rows, eps=eps).results[0]), x.shape)
 

@@ -103,7 +103,7 @@ def read(
 
 
 def linear_taps(g: Builder, place: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return the two neighbours of places along one dimension, which may be outside."""
+    """Return the two neighbors of places along one dimension, which may be outside."""
     low = emit.unary("floor")(g, place)
     share = emit.arithmetic(g, "sub", place, low)
     complement = emit.arithmetic(g, "sub", 1.0, share)
@@ -121,7 +121,7 @@ def _unscaled(g: Builder, place: Tensor, size: int, corners: bool) -> Tensor:
 def _taps(
     g: Builder, place: Tensor, size: int, between: Between, outside: Outside, corners: bool
 ) -> list[Tap]:
-    """Return the neighbours of places along one dimension."""
+    """Return the neighbors of places along one dimension."""
     if between is not Between.CUBIC:
         place = _moved_inside(g, place, size, outside=outside, corners=corners)
     if between is Between.NEAREST:

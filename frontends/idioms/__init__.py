@@ -1,9 +1,9 @@
-"""Recognise ops that frameworks express by arithmetic: softmax, norms, dropout, running averages.
+"""Recognize ops that frameworks express by arithmetic: softmax, norms, dropout, running averages.
 
 Frameworks that trace down to single operations (JAX, Keras) hide ops that have better kernels,
 smaller gradients and, for batch norm and dropout, another meaning in prediction. One table serves
 all frontends, so a model gives the same graph through each. A rule takes one node and returns the
-replacement of its result. Recognised idioms are computed more accurately than written, never
+replacement of its result. Recognized idioms are computed more accurately than written, never
 differently; everything else stays unchanged.
 """
 
@@ -33,7 +33,7 @@ RULES: Rules = {
 }
 
 
-def recognise(graph: Graph, rules: Rules = RULES) -> None:
+def recognize(graph: Graph, rules: Rules = RULES) -> None:
     """Rewrite the idioms of a forward graph. Leaves: the replaced nodes dead."""
     finder = Finder(graph)
     nodes: list[Node] = []

@@ -1,4 +1,4 @@
-"""Recognise activations that a framework writes differently."""
+"""Recognize activations that a framework writes differently."""
 
 from pockengine.compiler.ir import Value
 from pockengine.compiler.ir.graph import Node
@@ -8,7 +8,7 @@ from pockengine.frontends.idioms.finder import Finder, made_by
 def gelu(finder: Finder, node: Node) -> Value | None:
     """x / 2 erfc(-x c)  =>  x / 2 (1 + erf(x c)), as JAX spells the exact one.
 
-    The digits that erf loses far out are below those of the neighbouring x / 2 there.
+    The digits that erf loses far out are below those of the neighboring x / 2 there.
     """
     for half, share in (node.operands, node.operands[::-1]):
         complement = made_by(share, "erfc")

@@ -1,4 +1,4 @@
-"""Recognise running averages of a norm's statistics."""
+"""Recognize running averages of a norm's statistics."""
 
 from pockengine.compiler.ir import Value
 from pockengine.compiler.ir.graph import Node

@@ -1,4 +1,4 @@
-"""Recognise dropout written with random numbers: stochastic depth, which drops whole rows.
+"""Recognize dropout written with random numbers: stochastic depth, which drops whole rows.
 
 As an op it is removed in prediction, as in these models.
 """

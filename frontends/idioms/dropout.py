@@ -1,4 +1,4 @@
-"""Recognise dropout, which is removed in prediction."""
+"""Recognize dropout, which is removed in prediction."""
 
 import numpy as np
 

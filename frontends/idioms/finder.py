@@ -19,7 +19,7 @@ DEPTH = 4
 
 
 class Finder:
-    """A graph with its builder, and the batch norms recognised so far."""
+    """A graph with its builder, and the batch norms recognized so far."""
 
     def __init__(self, graph: Graph) -> None:
         self.g = Builder(graph)

@@ -1,4 +1,4 @@
-"""Recognise the mean cross entropy of logits and labels, which has a kernel of its own."""
+"""Recognize the mean cross entropy of logits and labels, which has a kernel of its own."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Recognise norms: of the batch, of rows, by the root of the mean square, and frozen ones.
+"""Recognize norms: of the batch, of rows, by the root of the mean square, and frozen ones.
 
     (x - mean) / sqrt(var + eps)        as JAX and Flax, and exporters to ONNX, spell them
     x s + (beta - mean s)               with s = gamma / sqrt(var + eps), as Keras does
@@ -55,8 +55,8 @@ def _moments(finder: Finder, var: Value) -> _Moments | None:
         squares, root = made_by(node.operands[0], "reduce_mean"), squared(core(node.operands[1]))
         x = squared(squares.operands[0]) if squares else None
     else:
-        squares, centred = node, _difference(squared(node.operands[0]))
-        x, root = centred.operands if centred else (None, None)
+        squares, centered = node, _difference(squared(node.operands[0]))
+        x, root = centered.operands if centered else (None, None)
     mean = core(root, STOPPING).node if root is not None else None
     if squares is None or x is None or mean is None or mean.op != "reduce_mean":
         return None
@@ -80,17 +80,17 @@ def _inverse_root(finder: Finder, value: Value) -> tuple[Value, float] | None:
 
 def multiplied_norm(finder: Finder, node: Node) -> Value | None:
     """(x - mean) rsqrt(var + eps), or x rsqrt(E x^2 + eps), perhaps times a scale."""
-    for centred, other in (node.operands, node.operands[::-1]):
+    for centered, other in (node.operands, node.operands[::-1]):
         sign, parts = factors(other)
         roots = [(f, inside) for f in parts if (inside := _inverse_root(finder, f)) is not None]
-        if sign < 0 or len(roots) != 1 or centred.shape != node.result.shape:
+        if sign < 0 or len(roots) != 1 or centered.shape != node.result.shape:
             continue
         ((root, (var, eps)),) = roots
         others = [part for part in parts if part is not root]
-        norm = _centred_norm(finder, (centred, root), var, eps=eps, scales=others)
+        norm = _centered_norm(finder, (centered, root), var, eps=eps, scales=others)
         mean = made_by(var, "reduce_mean")
-        if norm is None and mean and squared(mean.operands[0]) is centred and reduced_last(mean):
-            norm = _times(finder, finder.g.emit("rms_norm", centred, eps=eps).results[0], others)
+        if norm is None and mean and squared(mean.operands[0]) is centered and reduced_last(mean):
+            norm = _times(finder, finder.g.emit("rms_norm", centered, eps=eps).results[0], others)
         if norm is not None:
             return norm
     return None
@@ -98,29 +98,29 @@ def multiplied_norm(finder: Finder, node: Node) -> Value | None:
 
 def divided_norm(finder: Finder, node: Node) -> Value | None:
     """(x - mean) / sqrt(var + eps)."""
-    centred, deviation = node.operands
+    centered, deviation = node.operands
     root = made_by(deviation, "sqrt")
     total = core(root.operands[0]).node if root else None
     parts = finder.split(total) if total is not None and total.op == "add" else None
-    if parts is None or centred.shape != node.result.shape:
+    if parts is None or centered.shape != node.result.shape:
         return None
-    return _centred_norm(finder, (centred, deviation), *parts, [])
+    return _centered_norm(finder, (centered, deviation), *parts, [])
 
 
-def _centred_norm(
+def _centered_norm(
     finder: Finder, halves: tuple[Value, Value], var: Value, eps: float, scales: list[Value]
 ) -> Value | None:
     """Match x - mean and its scale, if the variance is of the same x."""
-    centred, root = halves
-    difference, moments = _difference(centred), _moments(finder, var)
-    if difference is None or moments is None or moments.x.shape != centred.shape:
+    centered, root = halves
+    difference, moments = _difference(centered), _moments(finder, var)
+    if difference is None or moments is None or moments.x.shape != centered.shape:
         return None
     x, mean = difference.operands
     if x is not moments.x or core(mean) is not moments.mean:
         return None
     if not (moments.fits(mean) and moments.fits(root)):
         return None
-    return _normalised(finder, moments, eps, scales=scales, shift=None)
+    return _normalized(finder, moments, eps, scales=scales, shift=None)
 
 
 def expanded_norm(finder: Finder, node: Node) -> Value | None:
@@ -158,24 +158,24 @@ def _collected_norm(
     gammas = [part for part in scales["x"] if _inverse_root(finder, part) is None]
     if len(gammas) != len(scales["x"]) - 1 or len(gammas) > 1:
         return None
-    return _normalised(finder, moments, eps, scales=gammas, shift=others[0][1] if others else None)
+    return _normalized(finder, moments, eps, scales=gammas, shift=others[0][1] if others else None)
 
 
-def _normalised(
+def _normalized(
     finder: Finder, moments: _Moments, eps: float, scales: list[Value], shift: Value | None
 ) -> Value | None:
     """Build the norm whose statistics are over these axes, if there is one."""
     rank = len(moments.x.shape)
     if moments.axes == tuple(range(rank - len(moments.axes), rank)) and len(moments.axes) < rank:
-        y = _times(finder, _normalised_rows(finder, moments, eps), scales)
+        y = _times(finder, _normalized_rows(finder, moments, eps), scales)
         return y if shift is None else finder.g.add(y, shift)
     if moments.axes == tuple(range(rank - 1)):
         return _batch_norm(finder, moments, eps, scales=scales, shift=shift)
     return None
 
 
-def _normalised_rows(finder: Finder, moments: _Moments, eps: float) -> Value:
-    """Normalise the trailing dimensions, as one if there are several."""
+def _normalized_rows(finder: Finder, moments: _Moments, eps: float) -> Value:
+    """Normalize the trailing dimensions, as one if there are several."""
     g, x = finder.g, moments.x
     if len(moments.axes) == 1:
         return g.emit("layer_norm", x, eps=eps).results[0]
@@ -245,9 +245,9 @@ def frozen_norm(finder: Finder, node: Node) -> Value | None:
         product = y.node
         if product is None or product.op != "mul":
             continue
-        for centred, scales in (product.operands, product.operands[::-1]):
-            difference = centred.node
-            if difference is None or difference.op != "sub" or centred.shape != y.shape:
+        for centered, scales in (product.operands, product.operands[::-1]):
+            difference = centered.node
+            if difference is None or difference.op != "sub" or centered.shape != y.shape:
                 continue
             sign, parts = factors(scales)
             vectors = [_vector(finder, part, channels) for part in parts]

@@ -1,4 +1,4 @@
-"""Recognise row operations: softmax, and log-sum-exp."""
+"""Recognize row operations: softmax, and log-sum-exp."""
 
 from pockengine.compiler.ir import Value
 from pockengine.compiler.ir.graph import Node

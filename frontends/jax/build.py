@@ -12,7 +12,7 @@ from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.errors import ImportModelError
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.idioms import recognise
+from pockengine.frontends.idioms import recognize
 from pockengine.frontends.jax.graph import JaxprWalker, Known
 from pockengine.frontends.jax.keys import counts, draws, is_key_type
 from pockengine.frontends.jax.places import SourceLocation
@@ -48,7 +48,7 @@ def build(traced: TracedFunction, loss: str | None, forward: bool) -> Graph:
     by_name = {leaf.name: x for leaf, x in zip(traced.leaves, known, strict=True)}
     _write(walker, traced, by_name, results)
     if forward:
-        recognise(walker.g.graph)
+        recognize(walker.g.graph)
     DeadCode().run(walker.g.graph)
     return walker.g.graph
 

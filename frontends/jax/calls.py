@@ -1,6 +1,6 @@
 """Equations with nested jaxprs: inline calls, unroll loops, select branches.
 
-Some of JAX's own functions with indirect bodies are recognised by name.
+Some of JAX's own functions with indirect bodies are recognized by name.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -24,7 +24,7 @@ class JaxFrontend(Frontend):
 
     framework = "JAX"
 
-    def recognises(self, model: Any) -> bool:
+    def recognizes(self, model: Any) -> bool:
         """Whether this is a function, or a module of Flax."""
         return is_jax(model)
 

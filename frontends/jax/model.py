@@ -56,7 +56,7 @@ def to_pytree(graph: Graph, values: Mapping[str, np.ndarray], tree: Any, argumen
 
     `tree` is the argument of `from_jax`: its first one, or the nnx module, of which a copy is
     returned. `values` maps some or all names to arrays of the compiled program; names that the tree
-    does not have (states of optimisers) are left out. `argument` is the name of the tree's
+    does not have (states of optimizers) are left out. `argument` is the name of the tree's
     argument, where a step carries several. Raises ImportModelError for a shape that is not the
     graph's.
     """

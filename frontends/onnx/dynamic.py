@@ -1,4 +1,4 @@
-"""Rewrite products of dynamically quantised activations to products with a dequantised weight.
+"""Rewrite products of dynamically quantized activations to products with a dequantized weight.
 
 onnxruntime's `quantize_dynamic` finds the range of an activation at run time:
 
@@ -48,7 +48,7 @@ class _Product:
     """A product of integers, with the dequantization of its result."""
 
     node: NodeProto
-    quantised: NodeProto
+    quantized: NodeProto
     cast: NodeProto
     scaled: NodeProto
     scale: str
@@ -65,7 +65,7 @@ class _Product:
         )  # fmt: skip
         product = helper.make_node(
             PRODUCTS[self.node.op_type],
-            [self.quantised.input[0], f"{result}.weight"],
+            [self.quantized.input[0], f"{result}.weight"],
             [id_of(self.scaled)],
             name=self.node.name,
         )
@@ -81,31 +81,31 @@ def _products(graph: GraphProto) -> Iterator[_Product]:
             readers.setdefault(name, []).append(node)
     weights = {tensor.name for tensor in graph.initializer}
     for node in graph.node:
-        quantised = makers.get(node.input[0]) if node.input else None
-        if node.op_type in PRODUCTS and quantised is not None and node.input[1] in weights:
-            yield from _product(node, quantised, (makers, readers), weights)
+        quantized = makers.get(node.input[0]) if node.input else None
+        if node.op_type in PRODUCTS and quantized is not None and node.input[1] in weights:
+            yield from _product(node, quantized, (makers, readers), weights)
 
 
 def _product(
     node: NodeProto,
-    quantised: NodeProto,
+    quantized: NodeProto,
     graph: tuple[Mapping[str, NodeProto], Mapping[str, list[NodeProto]]],
     weights: set[str],
 ) -> Iterator[_Product]:
     """Match the readers of one integer product; None for another form."""
     makers, readers = graph
     casts = readers.get(id_of(node), [])
-    if quantised.op_type != DYNAMIC or [c.op_type for c in casts] != ["Cast"]:
+    if quantized.op_type != DYNAMIC or [c.op_type for c in casts] != ["Cast"]:
         return
-    if node.input[2:3] != quantised.output[2:3] or node.input[0] != quantised.output[0]:
+    if node.input[2:3] != quantized.output[2:3] or node.input[0] != quantized.output[0]:
         return
     scaled = readers.get(id_of(casts[0]), [])
     if [node.op_type for node in scaled] != ["Mul"]:
         return
     factor = next((name for name in scaled[0].input if name != id_of(casts[0])), "")
     scales = makers.get(factor)
-    if scales is None or scales.op_type != "Mul" or quantised.output[1] not in scales.input:
+    if scales is None or scales.op_type != "Mul" or quantized.output[1] not in scales.input:
         return
-    own = [name for name in scales.input if name != quantised.output[1]]
+    own = [name for name in scales.input if name != quantized.output[1]]
     if own and own[0] in weights:
-        yield _Product(node, quantised, casts[0], scaled=scaled[0], scale=own[0])
+        yield _Product(node, quantized, casts[0], scaled=scaled[0], scale=own[0])

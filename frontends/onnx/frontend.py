@@ -27,7 +27,7 @@ class OnnxFrontend(Frontend):
     framework = "ONNX"
     rounding = FLOAT
 
-    def recognises(self, model: Any) -> bool:
+    def recognizes(self, model: Any) -> bool:
         """Whether this is a model, its file, or one of them with choices."""
         return is_onnx(model)
 
@@ -40,7 +40,7 @@ class OnnxFrontend(Frontend):
         return _imported(model, inputs, loss, integers=False)
 
     def integers(self, model: Any, inputs: Any, loss: Any) -> Graph:
-        """Import a quantised model with its integers."""
+        """Import a quantized model with its integers."""
         return _imported(model, inputs, loss, integers=True)
 
     def reference(self, model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Reference | None:

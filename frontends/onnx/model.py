@@ -12,7 +12,7 @@ import numpy as np
 
 from pockengine.compiler.ir import F32, Graph
 from pockengine.errors import ImportModelError
-from pockengine.frontends.idioms import recognise
+from pockengine.frontends.idioms import recognize
 from pockengine.frontends.losses import LOSSES, add_loss, is_loss, with_loss_named
 from pockengine.frontends.model_files import Declared
 
@@ -43,13 +43,13 @@ def from_onnx(
     ambiguous; `trainable` sets it by name.
 
     `training` imports a model that was exported for inference in training mode: batch norm
-    normalises by the batch and updates its running statistics, dropout drops.
+    normalizes by the batch and updates its running statistics, dropout drops.
 
     `loss` "cross_entropy" (labels: int64; logits or probabilities) or "mse" adds an input `target`
     for the first output of floats and an output `loss`. `shapes` gives shapes that the file leaves
     open; `constants` the values of inputs that shapes depend on.
 
-    A quantised model (QDQ pairs, QLinearConv, QLinearMatMul) is imported with the real values of
+    A quantized model (QDQ pairs, QLinearConv, QLinearMatMul) is imported with the real values of
     its integers; with `integers`, activations are rounded and weights stored as in the model.
 
     Equal weights that an exporter plainly merged are taken apart (untie.py). Warns of those that it
@@ -87,7 +87,7 @@ def _imported(
         add_loss(g, _scores(outputs), loss)
     for name, tensor in outputs.items():
         g.output(name, tensor.value)
-    recognise(g.graph)
+    recognize(g.graph)
     store_integers(g.graph, integer_weights, integers)
     warn_of_rewrites(g.graph, proto)
     return g.graph

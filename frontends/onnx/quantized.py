@@ -128,7 +128,7 @@ class _Rewriter:
         return [rounding]
 
     def _dequantize(self, node: NodeProto) -> Iterable[NodeProto]:
-        """Bind the integers' name to the real numbers; dequantise those of a weight or an input."""
+        """Bind the integers' name to the real numbers; dequantize those of a weight or an input."""
         source, result = node.input[0], node.output[0]
         if source in self.arrays:
             self.renamed[result] = self._weight(node)
@@ -271,7 +271,7 @@ def as_real(
         check_own(error, f"it read {model.graph.name}")
         raise ImportModelError(
             f"{model.graph.name}: scales and zero points do not match their tensors: {error}; "
-            "quantise the model again"
+            "quantize the model again"
         ) from error
     copy.opset_import.append(helper.make_opsetid(OWN_DOMAIN, 1))
     return copy, rewriter.weights

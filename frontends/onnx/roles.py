@@ -112,7 +112,7 @@ class Roles(Decisions):
         self.check_among(sorted(self._names), "float tensor of the model")
 
     def tell(self, graph: Graph, *notes: str) -> None:
-        """Summarise the decisions in one line, unless simply all weights train."""
+        """Summarize the decisions in one line, unless simply all weights train."""
         added = [name for name in self.added if name in graph.params]
         operators = [f"{listed(added)} are `Constant` operators"] if added else []
         super().tell(graph, *operators, *notes)

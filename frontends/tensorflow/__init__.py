@@ -7,7 +7,7 @@ internal. TensorFlow is imported only when `from_tensorflow` or `load_weights` i
 
 from pockengine.frontends.tensorflow.model import from_tensorflow
 from pockengine.frontends.tensorflow.optimizers import to_optimizer
-from pockengine.frontends.tensorflow.recognise import is_tensorflow
+from pockengine.frontends.tensorflow.recognize import is_tensorflow
 from pockengine.frontends.tensorflow.weights import load_weights, to_weights
 
 __all__ = ["from_tensorflow", "is_tensorflow", "load_weights", "to_optimizer", "to_weights"]

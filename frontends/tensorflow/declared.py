@@ -63,7 +63,7 @@ def _of_lite(path: Path) -> tuple[Declared, ...]:
     inputs = []
     for number in model.main.inputs:
         tensor = model.main.tensors[number]
-        integer = tensor.kind in ("INT32", "INT64") and not tensor.quantised
+        integer = tensor.kind in ("INT32", "INT64") and not tensor.quantized
         dtype = np.dtype(tensor.kind.lower() if integer else np.float32)
         sizes = [None if i in {0, *tensor.open} else n for i, n in enumerate(tensor.shape)]
         inputs.append(Declared(model.name_of(number), tuple(sizes), dtype))

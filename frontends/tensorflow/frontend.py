@@ -13,7 +13,7 @@ from pockengine.frontends.model_files import OpenedModel
 from pockengine.frontends.reference import Nudge, Reference
 from pockengine.frontends.tensorflow.model import from_integers, from_tensorflow, open_file
 from pockengine.frontends.tensorflow.optimizers import to_optimizer
-from pockengine.frontends.tensorflow.recognise import is_tensorflow
+from pockengine.frontends.tensorflow.recognize import is_tensorflow
 from pockengine.frontends.tensorflow.weights import to_weights
 
 
@@ -22,7 +22,7 @@ class TensorFlowFrontend(Frontend):
 
     framework = "TensorFlow"
 
-    def recognises(self, model: Any) -> bool:
+    def recognizes(self, model: Any) -> bool:
         """Whether this is TensorFlow's or Keras's; a path is, once its ending or folder is."""
         path = isinstance(model, (str, Path))
         return path or (isinstance(model, ChosenModel) and is_lite(model)) or is_tensorflow(model)
@@ -43,7 +43,7 @@ class TensorFlowFrontend(Frontend):
         return loss_of(opened(model).model)
 
     def integers(self, model: Any, inputs: Any, loss: Any) -> Graph:
-        """Import a quantised TFLite model with its integers."""
+        """Import a quantized TFLite model with its integers."""
         source = opened(model)
         return from_integers(source.model, inputs, loss, source.trainable)
 
@@ -60,7 +60,7 @@ class TensorFlowFrontend(Frontend):
         return without_noise(model)
 
     def optimizer(self, model: Any, requested: Any) -> Optimizer:
-        """Convert an optimiser of Keras, or its name."""
+        """Convert an optimizer of Keras, or its name."""
         if isinstance(requested, str):
             import keras
 

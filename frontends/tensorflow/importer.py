@@ -13,7 +13,7 @@ from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.errors import ImportModelError
 from pockengine.frontends.dtypes import dtype_of
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.idioms import recognise
+from pockengine.frontends.idioms import recognize
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.losses import LOSSES, TARGET, add_loss, is_loss
 from pockengine.frontends.tensorflow.graph import Importer, library_of
@@ -78,7 +78,7 @@ def _finish(importer: Importer, outputs: dict[str, Tensor], shared: str | None) 
     if penalty is not None and LOSS in g.graph.outputs:
         total = g.add(g.graph.outputs[LOSS], framework_order(g, penalty))
         g.graph.outputs[LOSS] = total
-    recognise(g.graph)
+    recognize(g.graph)
     DeadCode().run(g.graph)
     return g.graph
 

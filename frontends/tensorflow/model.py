@@ -41,7 +41,7 @@ def from_tensorflow(
     function's parameters, and its params the variables' names (`conv1/kernel`); variables that are
     not trainable stay frozen.
 
-    `training` is the argument of a Keras model's call: batch norm normalises by the batch and
+    `training` is the argument of a Keras model's call: batch norm normalizes by the batch and
     updates its running statistics, dropout drops; layers that are not trainable stay as they are.
 
     `loss` "cross_entropy" (logits; labels: int64) or "mse" adds an input `target` for the first

@@ -131,7 +131,7 @@ class KerasAdamax:
 
 @dataclass(frozen=True)
 class KerasRMSprop:
-    """s = rho s + (1 - rho) g^2;  v = m v + lr g / sqrt(s + eps);  p -= v; perhaps centred."""
+    """s = rho s + (1 - rho) g^2;  v = m v + lr g / sqrt(s + eps);  p -= v; perhaps centered."""
 
     rho: float = 0.9
     momentum: float = 0.0

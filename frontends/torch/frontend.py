@@ -25,7 +25,7 @@ class TorchFrontend(Frontend):
     framework = "PyTorch"
     rounding = FLOAT
 
-    def recognises(self, model: Any) -> bool:
+    def recognizes(self, model: Any) -> bool:
         """Whether this is a module or an exported program."""
         return isinstance(model, (torch.nn.Module, torch.export.ExportedProgram))
 
@@ -45,7 +45,7 @@ class TorchFrontend(Frontend):
         return graph
 
     def integers(self, model: Any, inputs: Any, loss: Any) -> Graph:
-        """Import a module that PyTorch quantised."""
+        """Import a module that PyTorch quantized."""
         return from_torch(model, inputs, loss=loss, integers=True)
 
     def resized(
@@ -63,7 +63,7 @@ class TorchFrontend(Frontend):
         return without_dropout(model)
 
     def optimizer(self, model: Any, requested: Any) -> Optimizer:
-        """Convert an optimiser of torch.optim."""
+        """Convert an optimizer of torch.optim."""
         return to_optimizer(model, requested)
 
     def tuned(self, model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:

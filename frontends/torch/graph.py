@@ -14,7 +14,7 @@ from pockengine.frontends import emit
 from pockengine.frontends.emit.complex import Complex
 from pockengine.frontends.emit.gradient import variable
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.idioms import recognise
+from pockengine.frontends.idioms import recognize
 from pockengine.frontends.idioms.drop_path import DROPPED_PATHS
 from pockengine.frontends.layout import Tensor
 from pockengine.frontends.losses import add_loss, is_loss, with_loss_named
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 UNFILLED = ("aten.empty", "aten.new_empty")
-"""Prefixes of operators that return uninitialised memory."""
+"""Prefixes of operators that return uninitialized memory."""
 
 WRITES = ("index_", "put", "scatter")
 """Prefixes of operators that write at indices; without indices they change nothing."""
@@ -100,7 +100,7 @@ def import_program(
     if isinstance(loss, str):
         add_loss(importer.g, next(iter(outputs.values())), loss)
     importer.name_outputs(outputs)
-    recognise(importer.g.graph, DROPPED_PATHS)
+    recognize(importer.g.graph, DROPPED_PATHS)
     return importer.g.graph
 
 

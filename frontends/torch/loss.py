@@ -3,7 +3,7 @@
     loss(outputs, target)    what forward returns, then tensors of the user's own, here `target`
 
 The loss's further parameters become inputs of the graph under their own names. Its own parameters
-(centres of classes, a learned temperature) trains with the model: `loss.weight`.
+(centers of classes, a learned temperature) trains with the model: `loss.weight`.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""Rounding in quantisation-aware training, whose observers must be off when a model is compiled."""
+"""Rounding in quantization-aware training, whose observers must be off when a model is compiled."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ from pockengine.errors import ImportModelError
 
 
 def check_observers(module: nn.Module) -> None:
-    """Raise an ImportModelError if fake quantisers still update their ranges. They do in evaluation
+    """Raise an ImportModelError if fake quantizers still update their ranges. They do in evaluation
     too, and their initialization depends on the data.
     """
     parts = {name: part for name, part in module.named_modules() if _observes(part)}

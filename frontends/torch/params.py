@@ -122,7 +122,7 @@ def _batches(graph: Graph, statistic: str) -> int:
 def _parameter(
     g: Builder, name: str, parameter: Any, nodes: list[Node], problems: Problems
 ) -> Tensor | torch.Tensor | None:
-    """Declare one trainable or frozen parameter in its users' favourite layout."""
+    """Declare one trainable or frozen parameter in its users' favorite layout."""
     if parameter.dtype not in DTYPES:
         fix = "convert the module by .float()"
         if parameter.is_complex():
@@ -131,7 +131,7 @@ def _parameter(
         return None
     if parameter.numel() == 0:
         return parameter.detach()  # nothing to train
-    layout = _favourite(nodes, parameter.dim())
+    layout = _favorite(nodes, parameter.dim())
     value = g.param(
         name,
         _contents(parameter, layout),
@@ -142,7 +142,7 @@ def _parameter(
     return Tensor(value, layout)
 
 
-def _favourite(nodes: list[Node], rank: int) -> Layout:
+def _favorite(nodes: list[Node], rank: int) -> Layout:
     """Return the layout that every user of these placeholders prefers, else the framework's."""
     wishes = {_wish(user, node) for node in nodes for user in node.users}
     wish = wishes.pop() if len(wishes) == 1 else None

@@ -1,4 +1,4 @@
-"""Int8 modules of PyTorch 2 export quantisation as the float modules that they represent.
+"""Int8 modules of PyTorch 2 export quantization as the float modules that they represent.
 
 `convert_pt2e` leaves operators of `quantized_decomposed`. A quantize and its dequantize become one
 internal operator that rounds (aten/integers.py), or a clamp; integers that a dequantize reads of
@@ -145,7 +145,7 @@ class _Rewriter:
         """Return a setting; zero points may be None, which are 0."""
         if isinstance(argument, Node):
             if argument.op != "get_attr":
-                raise _refused(node, "its range is computed; quantise with is_dynamic=False")
+                raise _refused(node, "its range is computed; quantize with is_dynamic=False")
             return self._without_integers(argument).reshape(-1)
         return np.array([0 if argument is None else argument])
 
@@ -172,7 +172,7 @@ def as_real(module: nn.Module, integers: bool) -> tuple[nn.Module, dict[str, Int
                 check_own(error, f"it read {path or type(module).__name__}", "torch", "torchao")
                 raise ImportModelError(
                     f"{path or type(module).__name__}: scales and zero points do not fit what they "
-                    f"are of: {error}; quantise the module again"
+                    f"are of: {error}; quantize the module again"
                 ) from error
     return copied, weights
 

@@ -89,7 +89,7 @@ BATCH_NORM = batchnorm._BatchNorm.forward
 
 
 def _batch_norm(norm: batchnorm._BatchNorm, input: torch.Tensor) -> torch.Tensor:
-    """Normalise; an average of all batches so far (momentum=None) reads their count.
+    """Normalize; an average of all batches so far (momentum=None) reads their count.
 
     A trace takes the name of its input from here, where the norm is the whole model.
     """

@@ -22,7 +22,7 @@ is arithmetic. f32 chose the rate of each part on validation rows by the first s
 by it, and by the same seeds, rows and order.
 
 Accuracy is of test rows, the mean of the seeds with the least and the largest. Memory is the sum
-of the columns before it: all weights, the optimiser's states, the arena. A step is CPU time, the
+of the columns before it: all weights, the optimizer's states, the arena. A step is CPU time, the
 median of steps in turns, with the least and the largest.
 """
 HEADINGS = (

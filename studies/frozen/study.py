@@ -44,7 +44,7 @@ RATES = (4e-4, 1.6e-3)
 class CompiledWeights:
     """A program with frozen weights in one of WEIGHTS, and its training memory besides the arena.
 
-    `weights_bytes` are those of all weights, `states_bytes` the optimiser's; `step` is CPU time in
+    `weights_bytes` are those of all weights, `states_bytes` the optimizer's; `step` is CPU time in
     ms.
     """
 

@@ -1,1 +1,1 @@
-"""The accuracy cost of int8 training, and the gain by quantisation-aware scaling (QAS)."""
+"""The accuracy cost of int8 training, and the gain by quantization-aware scaling (QAS)."""

@@ -67,7 +67,7 @@ def train_in_torch(module: nn.Module, recipe: Recipe, task: Task, batch: int) ->
 
 
 def torch_optimizer(optimizer: Optimizer, params: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """Return the equivalent PyTorch optimiser; its rate is set before each step."""
+    """Return the equivalent PyTorch optimizer; its rate is set before each step."""
     if isinstance(optimizer, Sgd):
         return torch.optim.SGD(params, 0.0, optimizer.momentum, weight_decay=optimizer.weight_decay)
     if isinstance(optimizer, AdamW):

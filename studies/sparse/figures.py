@@ -17,7 +17,7 @@ QUIET, CALM = 1.2, 3.0
 class SchemeRow:
     """One scheme on one pair: test accuracies by seed, and its costs (None: not measured).
 
-    `extra_bytes` is the train arena beyond inference's, `state_bytes` the optimiser's states.
+    `extra_bytes` is the train arena beyond inference's, `state_bytes` the optimizer's states.
     """
 
     scheme: str
@@ -43,7 +43,7 @@ class SchemeRow:
 
     @property
     def memory_bytes(self) -> int:
-        """Extra arena and optimiser states."""
+        """Extra arena and optimizer states."""
         return self.extra_bytes + self.state_bytes
 
 

@@ -18,7 +18,7 @@ from pockengine.finetune.task import Examples, Task, split
 from pockengine.studies.sparse.sizes import Sizes
 
 CLASSES = 10
-# The normalisation of the ResNets in weights/resnet_cifar10; the others take pixels from -1 to 1.
+# The normalization of the ResNets in weights/resnet_cifar10; the others take pixels from -1 to 1.
 IMAGENET_MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 IMAGENET_SPREAD = np.array([0.229, 0.224, 0.225], np.float32)
 
@@ -72,7 +72,7 @@ def _part(root: Path, name: str, place: int) -> Part:
 
 def _examples(part: Part, index: np.ndarray, resolution: int, norm: str) -> Examples:
     images = np.stack([_pixels(part.read(int(i)), resolution) for i in index])
-    return Examples({"x": _normalised(images, norm)}, part.labels[index])
+    return Examples({"x": _normalized(images, norm)}, part.labels[index])
 
 
 def stratified(labels: np.ndarray, count: int, seed: int) -> np.ndarray:
@@ -94,7 +94,7 @@ def _pixels(picture: Image.Image, resolution: int) -> np.ndarray:
     return np.asarray(scaled, np.uint8).transpose(2, 0, 1)
 
 
-def _normalised(images: np.ndarray, norm: str) -> np.ndarray:
+def _normalized(images: np.ndarray, norm: str) -> np.ndarray:
     if norm == "bytes":
         return images.astype(np.float32)
     if norm == "symmetric":

@@ -14,7 +14,7 @@ from pockengine.studies.sparse.predictions import DRAWN, RANDOM, SEARCH, Predict
 
 MIB = 2**20
 COLUMNS = 3
-COLOURS = {SEARCH: "#d62728", DRAWN: "#1f77b4", RANDOM: "#7f7f7f"}
+COLORS = {SEARCH: "#d62728", DRAWN: "#1f77b4", RANDOM: "#7f7f7f"}
 STYLE, DPI = {"font.size": 8, "axes.grid": True, "grid.alpha": 0.3}, 110
 LINES = (":", "-")
 """Line styles of the smaller and the larger budget."""
@@ -88,16 +88,16 @@ def draw_searches(groups: Sequence[Sequence[Search]], path: Path) -> Path:
 def _budget(axes: Axes, searches: Sequence[Search], style: str) -> None:
     """Draw the searches of one pair within one budget."""
     most = max((gain for search in searches for gain in search.curve), default=0.0) or 1.0
-    for sampler in COLOURS:
+    for sampler in COLORS:
         curves = [one.curve for one in searches if one.sampler == sampler and one.curve]
         if not curves:
             continue
         shares = 100 * np.array(list(zip(*curves, strict=False))) / most
         steps = range(1, len(shares) + 1)
         label = f"{sampler}, {searches[0].budget / 1024:,.0f} KiB"
-        colour = COLOURS[sampler]
-        axes.plot(steps, np.median(shares, axis=1), style, color=colour, label=label)
-        axes.fill_between(steps, shares.min(axis=1), shares.max(axis=1), color=colour, alpha=0.1)
+        color = COLORS[sampler]
+        axes.plot(steps, np.median(shares, axis=1), style, color=color, label=label)
+        axes.fill_between(steps, shares.min(axis=1), shares.max(axis=1), color=color, alpha=0.1)
 
 
 def draw_predictions(predictions: Sequence[Prediction], path: Path) -> Path:

@@ -38,7 +38,7 @@ seed, at the rate that was chosen. Nothing that chooses has seen it.
 
 - **extra arena**: the arena of a training step beyond that of inference, both as planned at compile
   time. Where the step's largest live set is inference's own, it is next to nothing.
-- **states**: what the optimiser keeps beside it, two numbers for each that trains.
+- **states**: what the optimizer keeps beside it, two numbers for each that trains.
 - **step**: median milliseconds of a step of 16 examples here, one thread, the schemes taking turns;
   least and most. Those with a star were taken while others used the machine, and count in no ratio.
 - **instructions**: of such a step on the emulated Raspberry Pi 4, one thread. They are not cycles.

@@ -21,7 +21,7 @@ from pockengine.studies.sparse.sizes import Sizes
 
 @dataclass(frozen=True)
 class Text:
-    """Labelled sentences: the training part and the test part, each [(sentence, label), ...]."""
+    """Labeled sentences: the training part and the test part, each [(sentence, label), ...]."""
 
     classes: int
     train: list[tuple[str, int]]
@@ -53,7 +53,7 @@ def load_tokenizer(folder: Path, length: int) -> Tokenizer:
     try:
         words: Tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:  # tokenizers raises no specific exception
-        raise FinetuneError(f"{path} is no tokeniser: {error}") from error
+        raise FinetuneError(f"{path} is no tokenizer: {error}") from error
     words.enable_truncation(length)
     words.enable_padding(length=length)
     return words

@@ -52,7 +52,7 @@ class Model:
     `size` is the resolution of pictures, or the number of tokens unless the data set has its own;
     `last` is the K of last-K-blocks, about the last third. `rates` are the learning rates that
     every scheme tries; `head_rates` are those of the head, which is trained alone first; `norm` is
-    the normalisation of pixels; `seen` is the data set whose training part the model was pretrained
+    the normalization of pixels; `seen` is the data set whose training part the model was pretrained
     on.
     """
 

@@ -1,1 +1,1 @@
-"""The accuracy cost of frozen weights and optimiser states in fewer bits."""
+"""The accuracy cost of frozen weights and optimizer states in fewer bits."""

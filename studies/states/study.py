@@ -1,4 +1,4 @@
-"""Accuracy of MiniLM with weights and optimiser states in fewer bits, compared with f32.
+"""Accuracy of MiniLM with weights and optimizer states in fewer bits, compared with f32.
 
     bazel run //studies/states -- --data DIR --json FILE
 

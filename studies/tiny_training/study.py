@@ -127,8 +127,8 @@ def net_graph(model: MCUNet, size: int = SIZE) -> Graph:
 def int8_graph(graph: Graph) -> Graph:
     """Return a net's int8 graph, calibrated on random pictures: ranges do not affect memory."""
     pictures = np.random.default_rng(0).uniform(-1, 1, graph.input("x").shape)
-    quantised, _ = Int8({"x": pictures}, inputs=("x",)).apply(graph)
-    return quantised
+    quantized, _ = Int8({"x": pictures}, inputs=("x",)).apply(graph)
+    return quantized
 
 
 def int8_arenas(scheme: Published, graph: Graph, target: Target) -> tuple[int, int]:

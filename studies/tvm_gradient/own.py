@@ -1,4 +1,4 @@
-"""A PyTorch module trained with TVM's own gradients, trainer, loss and optimiser."""
+"""A PyTorch module trained with TVM's own gradients, trainer, loss and optimizer."""
 
 import warnings
 from collections.abc import Sequence

@@ -66,16 +66,16 @@ def test_a_correct_step_passes_and_leaves_the_model_unchanged() -> None:
     assert model.drop.training
 
 
-class Centred(Small):
-    """Branches on its mode: centres the input in evaluation only."""
+class Centered(Small):
+    """Branches on its mode: centers the input in evaluation only."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x if self.training else x - 0.5)
 
 
 def test_a_model_with_another_prediction_in_evaluation_mode_is_reported() -> None:
-    expected = r"Centred: output 'output' in evaluation mode is wrong .* PyTorch by 0\.\d+"
-    model, inputs = Centred(0.5), (torch.randn(4, 3, 8, 8),)
+    expected = r"Centered: output 'output' in evaluation mode is wrong .* PyTorch by 0\.\d+"
+    model, inputs = Centered(0.5), (torch.randn(4, 3, 8, 8),)
     with pytest.raises(CheckError, match=expected):
         pockengine.compile(model.train(), inputs, loss="cross_entropy", check=True)
     assert all(part.training for part in model.modules())

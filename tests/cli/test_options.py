@@ -1,4 +1,4 @@
-"""Options that commands share: an optimiser's name and numbers, input shapes."""
+"""Options that commands share: an optimizer's name and numbers, input shapes."""
 
 from dataclasses import fields, replace
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_a_folder_below_a_file_is_a_usage_error(tmp_path: Path) -> None:
         ("lion:", Lion()),
     ],
 )
-def test_an_optimiser_is_parsed_with_its_settings(text: str, expected: Any) -> None:
+def test_an_optimizer_is_parsed_with_its_settings(text: str, expected: Any) -> None:
     assert read_optimizer(text) == expected
 
 
@@ -56,7 +56,7 @@ def test_an_optimiser_is_parsed_with_its_settings(text: str, expected: Any) -> N
         ("muon:others=adam", "muon has no 'others'"),
     ],
 )
-def test_invalid_optimisers_are_reported(text: str, message: str) -> None:
+def test_invalid_optimizers_are_reported(text: str, message: str) -> None:
     with pytest.raises(click.BadParameter, match=message):
         read_optimizer(text)
 

@@ -26,9 +26,9 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """Two classes of one picture each: a dark one, a bright one."""
-    for name, grey in (("cats", 0), ("dogs", 255)):
+    for name, gray in (("cats", 0), ("dogs", 255)):
         (tmp_path / "photos" / name).mkdir(parents=True)
-        picture = Image.new("RGB", (9, 9), (grey, grey, grey))
+        picture = Image.new("RGB", (9, 9), (gray, gray, gray))
         picture.save(tmp_path / "photos" / name / "one.png")
     return tmp_path / "photos"
 

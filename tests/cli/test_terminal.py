@@ -146,7 +146,7 @@ def planned() -> Iterator[None]:
 @pytest.mark.usefixtures("planned", "stored")
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda words: words[0])
-def test_output_fits_without_cuts_and_colours(
+def test_output_fits_without_cuts_and_colors(
     arguments: Sequence[str], width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
@@ -197,7 +197,7 @@ def test_a_plan_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) ->
         CliRunner().invoke(cli, command, catch_exceptions=False)
 
 
-def test_a_terminal_without_colour_support_has_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_without_color_support_has_no_colors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("FORCE_COLOR", "1")
     table, cells = drawn(0)

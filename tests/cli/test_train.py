@@ -69,7 +69,7 @@ def test_train_evaluate_and_predict(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_each_loss_is_labelled_training_or_validation(
+def test_each_loss_is_labeled_training_or_validation(
     data: Path, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))

@@ -34,7 +34,7 @@ CONDITION = 10.0
 """Tolerance, as a multiple of the change that nudges cause in a result."""
 
 WHOLE = (Adafactor, Lamb, Lars, Muon)
-"""Optimisers in which each element's step depends on the whole gradient."""
+"""Optimizers in which each element's step depends on the whole gradient."""
 
 Arrays = dict[str, np.ndarray]
 
@@ -49,7 +49,7 @@ TARGET = Target(FUSION, lambda node: Choice("test", scratch_bytes=_scratch_bytes
 
 @dataclass
 class _Recorder:
-    """An optimiser that records its gradients."""
+    """An optimizer that records its gradients."""
 
     optimizer: Optimizer
     gradients: dict[str, Value] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Random small graphs whose params are shared, tied, multiplied, factorised or read through views.
+"""Random small graphs whose params are shared, tied, multiplied, factorized or read through views.
 
 `draw_net` is deterministic in its seed. Sizes are tiny: only the order of reads and updates of
 params matters.
@@ -71,7 +71,7 @@ def _low_rank(net: RandomNet, rows: int, columns: int, depth: int) -> Value:
     return net.g.add(parts["w"], product)
 
 
-def _factorised(net: RandomNet, rows: int, columns: int, depth: int) -> Value:
+def _factorized(net: RandomNet, rows: int, columns: int, depth: int) -> Value:
     rank = net.width()
     second = net.weight(rank, columns, depth)
     return net.g.matmul(net.weight(rows, rank, depth), second)
@@ -123,8 +123,8 @@ EXPRESSIONS: tuple[Callable[[RandomNet, int, int, int], Value], ...] = (
     _plain,
     _low_rank,
     _low_rank,
-    _factorised,
-    _factorised,
+    _factorized,
+    _factorized,
     _transposed,
     _sliced,
     _multiplied,
@@ -201,11 +201,11 @@ def _normed(net: RandomNet, x: Value) -> Value:
     return y
 
 
-def _centred(net: RandomNet, x: Value) -> Value:
+def _centered(net: RandomNet, x: Value) -> Value:
     """Subtract a running mean, then update it."""
-    centre = net.new_state(x.shape[1])
-    y = net.g.sub(x, centre)
-    net.g.emit("ema_update", centre, net.g.reduce_mean(x, axes=(0,)), momentum=0.5)
+    center = net.new_state(x.shape[1])
+    y = net.g.sub(x, center)
+    net.g.emit("ema_update", center, net.g.reduce_mean(x, axes=(0,)), momentum=0.5)
     return net.g.mul(y, net.param(x.shape[1]))
 
 
@@ -218,7 +218,7 @@ LAYERS: tuple[Callable[[RandomNet, Value], Value], ...] = (
     _gated,
     _recurrent,
     _normed,
-    _centred,
+    _centered,
 )
 
 
@@ -270,7 +270,7 @@ def _loss_of_layers(net: RandomNet) -> Value:
 
 
 def _loss_of_params(net: RandomNet) -> Value:
-    """Matrix factorisation, without data."""
+    """Matrix factorization, without data."""
     rows, columns = net.width(), net.width()
     expected = net.g.constant(net.rng.normal(0, 1, (rows, columns)).astype(np.float32), "wanted")
     error = net.g.sub(net.weight(rows, columns), expected)

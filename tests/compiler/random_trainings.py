@@ -1,4 +1,4 @@
-"""Random ways to train a graph: optimiser, scheme, gradient clipping, micro-batches."""
+"""Random ways to train a graph: optimizer, scheme, gradient clipping, micro-batches."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A small regression for every optimiser, run by the oracle."""
+"""A small regression for every optimizer, run by the oracle."""
 
 from typing import Any
 

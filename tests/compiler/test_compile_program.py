@@ -301,6 +301,6 @@ def test_wrong_inputs_name_the_input(batch: dict[str, np.ndarray], message: str)
     "fields",
     [{"momentum": 1.0}, {"weight_decay": -1.0}, {"nesterov": True}],
 )
-def test_impossible_optimisers_are_errors(fields: dict[str, float]) -> None:
+def test_impossible_optimizers_are_errors(fields: dict[str, float]) -> None:
     with pytest.raises(CompileError):
         Sgd(**fields)

@@ -1,4 +1,4 @@
-"""Attention is recognised and fused, with the same results; other patterns are not."""
+"""Attention is recognized and fused, with the same results; other patterns are not."""
 
 import itertools
 import math
@@ -175,7 +175,7 @@ SHARED = {
     "heads-first": ((2, 2, 1, COLUMNS, SIZE), (2, 2, 2, COLUMNS, SIZE), (0, 1, 2, 3, 4), 2),
     "heads-last": ((2, COLUMNS, 2, 1, SIZE), (2, COLUMNS, 2, 2, SIZE), (0, 2, 3, 1, 4), 2),
     "batches-inside": ((COLUMNS, 1, 2, SIZE), (COLUMNS, 4, 2, SIZE), (2, 1, 0, 3), 1),
-    "not-neighbours": ((2, 1, 2, COLUMNS, SIZE), (2, 2, 2, COLUMNS, SIZE), (0, 1, 2, 3, 4), 4),
+    "not-neighbors": ((2, 1, 2, COLUMNS, SIZE), (2, 2, 2, COLUMNS, SIZE), (0, 1, 2, 3, 4), 4),
 }
 """Keys, their shape after repetition, their transposition, and the number of heads then read.
 """

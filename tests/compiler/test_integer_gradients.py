@@ -1,4 +1,4 @@
-"""Gradients of products with integers, compared with those of the dequantised numbers."""
+"""Gradients of products with integers, compared with those of the dequantized numbers."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ SHAPES = {"conv2d": ((2, 3, 3, 7), 3), "conv2d_dx": ((2, 3, 7, 3), 2), "sum": ((
 
 
 def weight(g: Builder, name: str, op: str, single: bool = False) -> Value:
-    """Return a quantised weight with a scale per feature, or a single one."""
+    """Return a quantized weight with a scale per feature, or a single one."""
     shape, axis = SHAPES[op]
     scales, along = ((0.02,), None) if single else (SCALES, axis)
     integers = np.random.default_rng(len(name)).integers(-127, 128, shape)
@@ -30,7 +30,7 @@ def weight(g: Builder, name: str, op: str, single: bool = False) -> Value:
 
 
 def product(g: Builder, op: str, x: Value) -> tuple[Value, Value]:
-    """Multiply x [2, 5, 4, 3] by a quantised weight; also return the weight."""
+    """Multiply x [2, 5, 4, 3] by a quantized weight; also return the weight."""
     w = weight(g, "w", op)
     if op == "conv2d_dx":
         padding, size = (0, 0, 0, 1), (2, 10, 9, 7)
@@ -42,7 +42,7 @@ def product(g: Builder, op: str, x: Value) -> tuple[Value, Value]:
 
 
 def gradients(op: str) -> Graph:
-    """Return the gradients of a product whose operands and result are quantised."""
+    """Return the gradients of a product whose operands and result are quantized."""
     g = Builder(Graph(op))
     x = g.dequantize(g.input("x", TensorType(DType.I8, (2, 5, 4, 3))), g.scalar(0.05), zero=-9)
     y, w = product(g, op, x)

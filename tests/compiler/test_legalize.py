@@ -1,4 +1,4 @@
-"""Legalisation: rules compute their op's results; a target with few ops trains like a full one."""
+"""Legalization: rules compute their op's results; a target with few ops trains like a full one."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ FEW_NAMES = """
     reduce_max reduce_sum matmul conv2d random_uniform assign decode_blocks
 """
 FEW = frozenset(FEW_NAMES.split())
-"""A target with few ops; all others must be legalised to these."""
+"""A target with few ops; all others must be legalized to these."""
 TARGET = Target(name="few", ops=FEW, passes=OPTIONAL - {"fuse", "absorb_updates"})
 
 UPDATES = frozenset(FORMULAS) | {"take_update"}
@@ -132,7 +132,7 @@ def test_recomputed_nodes_are_not_duplicates(again: bool) -> None:
 def test_error_names_an_op_without_a_rule() -> None:
     g = Builder(Graph("case"))
     g.output("y", g.cumsum(g.input("x", TensorType(F32, (3,))), axis=0))
-    with pytest.raises(CompileError, match="target few has no cumsum, and nothing legalises it"):
+    with pytest.raises(CompileError, match="target few has no cumsum, and nothing legalizes it"):
         Legalize(TARGET).run(g.graph)
 
 

@@ -1,4 +1,4 @@
-"""Every optimiser against PyTorch's of the same name, with clipping and micro-batches."""
+"""Every optimizer against PyTorch's of the same name, with clipping and micro-batches."""
 
 from collections.abc import Callable
 
@@ -155,7 +155,7 @@ CASES: dict[str, tuple[Optimizer, Callable[[Params], torch.optim.Optimizer]]] = 
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_optimiser_equals_torch(name: str) -> None:
+def test_optimizer_equals_torch(name: str) -> None:
     optimizer, make = CASES[name]
     assert_same(ours(Training(optimizer=optimizer)), theirs(make))
 

@@ -1,4 +1,4 @@
-"""Optimisers that use a whole weight or its rows: Muon and SparseAdam as in PyTorch."""
+"""Optimizers that use a whole weight or its rows: Muon and SparseAdam as in PyTorch."""
 
 import numpy as np
 import pytest

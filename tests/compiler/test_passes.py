@@ -12,7 +12,7 @@ import pytest
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.passes.base import Pass, run_passes
-from pockengine.compiler.passes.catalogue import PASSES
+from pockengine.compiler.passes.catalog import PASSES
 from pockengine.compiler.passes.legal.legalize import Legalize
 from pockengine.compiler.passes.pass_text import parse_pass, print_pass
 from pockengine.compiler.target import FusionRules, Target

@@ -5,7 +5,7 @@ import pytest
 
 from pockengine.compiler.ir import Builder, Graph
 from pockengine.compiler.sparse import preset
-from pockengine.compiler.sparse.families import SchemeFamily, known_families, recognise
+from pockengine.compiler.sparse.families import SchemeFamily, known_families, recognize
 from pockengine.compiler.sparse.presets import blocks_of
 from pockengine.errors import SchemeError
 
@@ -161,7 +161,7 @@ def test_every_family_is_found_by_its_own_names(family: SchemeFamily) -> None:
         for n in range(3)
         for part in parts
     ]
-    found = recognise(names)
+    found = recognize(names)
     assert found is not None
     assert len(found.blocks) == 3
     assert found.family.block == family.block

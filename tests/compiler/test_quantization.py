@@ -44,7 +44,7 @@ def test_integers_represent_scaled_differences() -> None:
 @pytest.mark.parametrize(
     ("dtype", "shape", "scales", "zeros", "axis", "message"),
     [
-        (F32, (2,), (0.5,), (0,), None, "f32 cannot be quantised"),
+        (F32, (2,), (0.5,), (0,), None, "f32 cannot be quantized"),
         (DType.I8, (2,), (0.5,), (200,), None, "outside of i8"),
         (DType.U8, (2,), (0.5,), (-1,), None, "outside of u8"),
         (DType.I8, (2,), (0.0,), (0,), None, "must be positive and finite"),

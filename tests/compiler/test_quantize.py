@@ -1,4 +1,4 @@
-"""Quantised graphs: ranges, values that stay f32, lowering and training."""
+"""Quantized graphs: ranges, values that stay f32, lowering and training."""
 
 import numpy as np
 import pytest
@@ -27,16 +27,16 @@ from pockengine.tests.compiler.small_nets import batches, residual_net
 SAMPLES = batches(4)
 
 
-def quantised_net(method: str = "minmax") -> Graph:
-    """Return the residual net, quantised on its samples."""
+def quantized_net(method: str = "minmax") -> Graph:
+    """Return the residual net, quantized on its samples."""
     graph, _ = quantized(residual_net(), SAMPLES, method=method)
     return graph
 
 
 def losses(integers: Integers, optimizer: Sgd | Adam, steps: int = 30) -> list[float]:
-    """Train the quantised net in the oracle."""
+    """Train the quantized net in the oracle."""
     program = compile_program(
-        quantised_net(), Training(optimizer=optimizer, integers=integers), check=True
+        quantized_net(), Training(optimizer=optimizer, integers=integers), check=True
     )
     graph = program.entries["train"].graph
     params = {name: param.data for name, param in graph.params.items()}
@@ -49,8 +49,8 @@ def losses(integers: Integers, optimizer: Sgd | Adam, steps: int = 30) -> list[f
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
-def test_quantised_net_is_close_to_the_original(method: str) -> None:
-    real, rounded = residual_net(), quantised_net(method)
+def test_quantized_net_is_close_to_the_original(method: str) -> None:
+    real, rounded = residual_net(), quantized_net(method)
     verify(rounded)
     InferOnly(loss=True).run(real)
     for batch in SAMPLES:
@@ -59,7 +59,7 @@ def test_quantised_net_is_close_to_the_original(method: str) -> None:
 
 
 def test_quantizations_survive_the_text_form() -> None:
-    graph = quantised_net()
+    graph = quantized_net()
     text = print_graph(graph)
     again = parse_graph(text, {name: param.data for name, param in graph.params.items()})
     assert print_graph(again) == text
@@ -67,7 +67,7 @@ def test_quantizations_survive_the_text_form() -> None:
 
 
 def test_forward_pass_is_integer_from_input_to_mean() -> None:
-    program = compile_program(quantised_net(), check=True)
+    program = compile_program(quantized_net(), check=True)
     graph = program.entries["predict"].graph
     large = [
         value
@@ -81,7 +81,7 @@ def test_forward_pass_is_integer_from_input_to_mean() -> None:
 
 
 def test_integer_results_match_rounded_floats() -> None:
-    rounded = quantised_net()
+    rounded = quantized_net()
     program = compile_program(rounded, check=True)
     for batch in SAMPLES:
         expected = run(rounded, batch)["output"]
@@ -108,7 +108,7 @@ def test_channel_share_trains() -> None:
         ("c.0.weight", ParamChoice("share", share=0.25)),
     )
     program = compile_program(
-        quantised_net(), Training(Scheme("some", rules), Sgd(), integers=Integers()), check=True
+        quantized_net(), Training(Scheme("some", rules), Sgd(), integers=Integers()), check=True
     )
     graph = program.entries["train"].graph
     params = {name: param.data for name, param in graph.params.items()}

@@ -79,7 +79,7 @@ def test_factors_out_of_range_are_refused(factor: float) -> None:
 
 
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1), st.integers(-128, 127))
-def test_quantised_numbers_are_the_nearest(numbers: list[float], zero: int) -> None:
+def test_quantized_numbers_are_the_nearest(numbers: list[float], zero: int) -> None:
     g = Builder(Graph("g"))
     x = g.input("x", f32(len(numbers)))
     q = g.quantize(x, g.scalar(0.25), zero=zero)

@@ -1,4 +1,4 @@
-"""Optimiser states in bf16 or 8 bits: trainings stay close to those with f32 states."""
+"""Optimizer states in bf16 or 8 bits: trainings stay close to those with f32 states."""
 
 import numpy as np
 import pytest
@@ -153,7 +153,7 @@ def test_optimizers_without_storable_states_are_refused(optimizer: Optimizer) ->
 def test_error_names_a_target_without_such_updates() -> None:
     training = Training(optimizer=Adam(), storage=Storage(states="bf16"))
     small = Target(name="small", ops=frozenset({"add"}))
-    with pytest.raises(CompileError, match="target small keeps optimiser states in f32"):
+    with pytest.raises(CompileError, match="target small keeps optimizer states in f32"):
         compile_program(net(), training, target=small)
 
 

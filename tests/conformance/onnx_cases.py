@@ -1,6 +1,6 @@
 """ONNX's conformance cases: models of one operator with inputs and expected outputs.
 
-`training_cases` are the cases about training: optimisers, losses, dropout and batch norm in
+`training_cases` are the cases about training: optimizers, losses, dropout and batch norm in
 training mode, gradients. The package onnx generates most in memory; the gradients are in files.
 """
 

@@ -70,17 +70,17 @@ def op_table(ops: Sequence[Tally]) -> Table:
         table.add_column(heading, justify="right")
     table.add_column("the op")
     table.add_column("most frequent reason", max_width=70)
-    colours = {PASSED: "green", FAILED: "red", UNSUPPORTED: "yellow"}
+    colors = {PASSED: "green", FAILED: "red", UNSUPPORTED: "yellow"}
     for op in ops:
         common = op.reasons.most_common(1)
         counts = (str(op.count(status) or "") for status in (PASSED, FAILED, UNSUPPORTED))
-        status = f"[{colours[op.status]}]{op.status}[/]"
+        status = f"[{colors[op.status]}]{op.status}[/]"
         table.add_row(op.op, *counts, status, common[0][0][:140] if common else "")
     return table
 
 
 def reason_table(ops: Sequence[Tally]) -> Table:
-    """Summarise the reasons why samples of any op did not pass."""
+    """Summarize the reasons why samples of any op did not pass."""
     total: Counter[str] = Counter()
     where: dict[str, set[str]] = {}
     for op in ops:
@@ -97,7 +97,7 @@ def reason_table(ops: Sequence[Tally]) -> Table:
 
 
 def summary(ops: Sequence[Tally]) -> str:
-    """Summarise the counts in one paragraph."""
+    """Summarize the counts in one paragraph."""
     figures = metrics(ops)
     samples = sum(len(op.results) for op in ops)
     failed = sum(op.count(FAILED) for op in ops)

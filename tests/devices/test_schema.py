@@ -77,7 +77,7 @@ def device(folder: Path, text: str) -> Path:
         ("[emulator]", "[[emulator]]"),
         ("[cpu]", "[[cpu]]"),
         ('name = "rpi4"', "name = 3"),
-        ('recognise = ["Raspberry Pi 4", "CPU part 0xd08"]', "recognise = [[]]"),
+        ('recognize = ["Raspberry Pi 4", "CPU part 0xd08"]', "recognize = [[]]"),
     ],
 )
 def test_an_invalid_field_is_a_device_error(tmp_path: Path, old: str, new: str) -> None:

@@ -23,7 +23,7 @@ from pockengine.compiler.sparse.choice import TABLES, parse_choice
 from pockengine.compiler.sparse.families import known_families
 from pockengine.compiler.sparse.presets import PRESETS
 from pockengine.devices import known_devices
-from pockengine.docs.site.catalogue_pages import CHOICES, states_of, value_text
+from pockengine.docs.site.catalog_pages import CHOICES, states_of, value_text
 from pockengine.docs.site.operator_pages import PAGES, OperatorPage, text_or_missing
 from pockengine.frontends.losses import LOSSES
 

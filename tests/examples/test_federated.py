@@ -17,7 +17,7 @@ from pockengine.examples.federated.federated import (
     rows_of,
     show,
 )
-from pockengine.examples.federated.learners import BoardLearner, HostLearner, give, travelling
+from pockengine.examples.federated.learners import BoardLearner, HostLearner, give, traveling
 from pockengine.farm.boards.board import board_for, load_boards
 from pockengine.farm.boards.connect import connect
 
@@ -63,7 +63,7 @@ def test_a_round_on_a_board_equals_fit(
 
 def test_only_trained_params_are_sent(compiled: tuple[Compiled, Compiled]) -> None:
     artifact = compiled[0].artifact
-    names = travelling(artifact)
+    names = traveling(artifact)
     assert "head.weight" in names
     assert "stem.0.weight" in artifact.params
     assert "stem.0.weight" not in names

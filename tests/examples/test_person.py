@@ -1,4 +1,4 @@
-"""The person example: a microcontroller learns to recognise a person."""
+"""The person example: a microcontroller learns to recognize a person."""
 
 import os
 import shutil
@@ -61,7 +61,7 @@ def test_a_file_that_is_not_a_picture_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="needs qemu-system-arm")
-def test_the_board_learns_to_recognise_a_person(tmp_path: Path) -> None:
+def test_the_board_learns_to_recognize_a_person(tmp_path: Path) -> None:
     weights = DATA / "weights/mcunet_int8/mcunet-5fps.npz"
     if not weights.is_file():
         pytest.skip("needs weights/mcunet_int8 and samples of POCKENGINE_DATA")

@@ -1,4 +1,4 @@
-"""Signal: noise is recognised, whether it comes from seeds or from validation examples."""
+"""Signal: noise is recognized, whether it comes from seeds or from validation examples."""
 
 from collections.abc import Mapping
 from random import Random

@@ -22,7 +22,7 @@ class PolynomialFrontend(Frontend):
 
     framework = "Polynomials"
 
-    def recognises(self, model: Any) -> bool:
+    def recognizes(self, model: Any) -> bool:
         return isinstance(model, Polynomial)
 
     def graph(self, model: Polynomial, inputs: Any, loss: Any) -> Graph:

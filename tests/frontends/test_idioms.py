@@ -1,4 +1,4 @@
-"""Arithmetic that is recognised as an idiom, and arithmetic that only resembles one."""
+"""Arithmetic that is recognized as an idiom, and arithmetic that only resembles one."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from pockengine.compiler.ir import F32, I32, Builder, Graph, TensorType, Value
 from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.compiler.passes.forward.infer import use_running_statistics
-from pockengine.frontends.idioms import recognise
+from pockengine.frontends.idioms import recognize
 
 ROWS = TensorType(F32, (4, 4))
 
@@ -14,18 +14,18 @@ ROWS = TensorType(F32, (4, 4))
 def ops_of(g: Builder, y: Value) -> list[str]:
     """Return the ops of y's graph after idiom recognition."""
     g.output("y", y)
-    recognise(g.graph)
+    recognize(g.graph)
     DeadCode().run(g.graph)
     return [node.op for node in g.graph.nodes]
 
 
-def normalised(g: Builder, shape: tuple[int, ...]) -> Value:
-    """Normalise rows by their mean and deviation, both reshaped to `shape`."""
+def normalized(g: Builder, shape: tuple[int, ...]) -> Value:
+    """Normalize rows by their mean and deviation, both reshaped to `shape`."""
     x = g.input("x", ROWS)
     mean = g.reshape(g.reduce_mean(x, axes=(1,)), shape=shape)
-    centred = g.sub(x, mean)
-    var = g.reshape(g.reduce_mean(g.square(centred), axes=(1,)), shape=shape)
-    return g.mul(centred, g.rsqrt(g.add(var, g.scalar(1e-5))))
+    centered = g.sub(x, mean)
+    var = g.reshape(g.reduce_mean(g.square(centered), axes=(1,)), shape=shape)
+    return g.mul(centered, g.rsqrt(g.add(var, g.scalar(1e-5))))
 
 
 def masked(g: Builder, test: str, bound: float, factor: float) -> Value:
@@ -37,11 +37,11 @@ def masked(g: Builder, test: str, bound: float, factor: float) -> Value:
 
 
 def averaged(g: Builder, decay: float, added: float) -> str:
-    """Return the recognised momentum and scale of a moving average."""
+    """Return the recognized momentum and scale of a moving average."""
     state = g.param("state", np.zeros(4, np.float32), trainable=False)
     value = g.input("value", TensorType(F32, (4,)))
     g.emit("assign", state, g.add(g.mul(state, g.scalar(decay)), g.mul(value, g.scalar(added))))
-    recognise(g.graph)
+    recognize(g.graph)
     return " ".join(f"{n.attrs['momentum']:.6g} {n.attrs['scale']:.6g}" for n in g.graph.nodes[-1:])
 
 
@@ -50,14 +50,14 @@ def test_averages_of_a_norm_are_read_in_evaluation(decay: float) -> None:
     g = Builder(Graph("test"))
     x = g.input("x", ROWS)
     mean = g.reduce_mean(x, axes=(0,))
-    centred = g.sub(x, mean)
-    var = g.reduce_mean(g.square(centred), axes=(0,))
-    g.output("y", g.mul(centred, g.rsqrt(g.add(var, g.scalar(1e-5)))))
+    centered = g.sub(x, mean)
+    var = g.reduce_mean(g.square(centered), axes=(0,))
+    g.output("y", g.mul(centered, g.rsqrt(g.add(var, g.scalar(1e-5)))))
     for name, value in (("running_mean", mean), ("running_var", var)):
         state = g.param(name, np.zeros(4, np.float32), trainable=False)
         moved = g.add(g.mul(state, g.scalar(decay)), g.mul(value, g.scalar(1.0 - decay)))
         g.emit("assign", state, moved)
-    recognise(g.graph)
+    recognize(g.graph)
     update = g.graph.nodes[-1]
     assert (update.op, round(update.attrs["momentum"], 6)) == ("ema_update", round(1 - decay, 6))
     use_running_statistics(g.graph)
@@ -65,17 +65,17 @@ def test_averages_of_a_norm_are_read_in_evaluation(decay: float) -> None:
     assert not {"batch_norm", "reduce_mean"} & {node.op for node in g.graph.nodes}
 
 
-def test_normalised_rows_are_a_layer_norm() -> None:
+def test_normalized_rows_are_a_layer_norm() -> None:
     g = Builder(Graph("test"))
-    assert ops_of(g, normalised(g, (4, 1))) == ["layer_norm"]
+    assert ops_of(g, normalized(g, (4, 1))) == ["layer_norm"]
 
 
 def test_row_statistics_applied_to_columns_are_not_a_norm() -> None:
     g = Builder(Graph("test"))
-    assert "layer_norm" not in ops_of(g, normalised(g, (1, 4)))
+    assert "layer_norm" not in ops_of(g, normalized(g, (1, 4)))
 
 
-def test_dropout_is_recognised_by_either_comparison() -> None:
+def test_dropout_is_recognized_by_either_comparison() -> None:
     for test, bound in (("ge", 0.25), ("lt", 0.75)):
         g = Builder(Graph("test"))
         assert ops_of(g, masked(g, test, bound, 1 / 0.75)) == ["dropout"]

@@ -36,7 +36,7 @@ def result(g: Builder, y: Tensor, **inputs: tuple[Tensor, np.ndarray]) -> np.nda
     return run(g.graph, arrays)["y"]
 
 
-def factorisations(size: int) -> st.SearchStrategy[tuple[int, ...]]:
+def factorizations(size: int) -> st.SearchStrategy[tuple[int, ...]]:
     """Draw shapes with `size` elements."""
 
     @st.composite
@@ -55,7 +55,7 @@ def factorisations(size: int) -> st.SearchStrategy[tuple[int, ...]]:
 @given(st.data(), SHAPES)
 def test_reshape_equals_numpy(data: st.DataObject, shape: tuple[int, ...]) -> None:
     g, x, array = drawn_tensor(data, shape)
-    target = data.draw(factorisations(array.size))
+    target = data.draw(factorizations(array.size))
 
     y = reshape(g, x, target)
 

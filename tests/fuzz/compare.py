@@ -69,7 +69,7 @@ def by_step(imported: Imported) -> Results:
 
 
 def by_code(imported: Imported) -> Results:
-    """Run the step in generated C, with little optimisation."""
+    """Run the step in generated C, with little optimization."""
     host = load_device("host")
     flags = (*host.toolchain.flags, "-O1")
     backend = CBackend(replace(host, compiler=replace(host.toolchain, flags=flags)))

@@ -197,7 +197,7 @@ class Fuzzer:
 
 
 USES = {
-    **dict.fromkeys(pockengine._OPTIMISERS, "optimizer"),
+    **dict.fromkeys(pockengine._OPTIMIZERS, "optimizer"),
     "Augmentation": "augment",
     "Checkpoints": "checkpoint",
     "Clip": "clip",

@@ -18,13 +18,13 @@ X = np.random.default_rng(0).standard_normal((2, 6, 6, 2)).astype(np.float32)
 
 
 def readers(place: Path) -> Mapping[str, Reader]:
-    """Write a float model, a quantised one, and Keras's own format."""
+    """Write a float model, a quantized one, and Keras's own format."""
     model = _model()
     own = place / "net.keras"
     model.save(own)
     return {
-        kind: _reader(place / f"{kind}.tflite", _converted(model, quantised=kind == "quantised"))
-        for kind in ("floats", "quantised")
+        kind: _reader(place / f"{kind}.tflite", _converted(model, quantized=kind == "quantized"))
+        for kind in ("floats", "quantized")
     } | {"keras": _reader(own, own.read_bytes())}
 
 
@@ -42,9 +42,9 @@ def _model() -> keras.Model:
     )
 
 
-def _converted(model: keras.Model, *, quantised: bool) -> bytes:
+def _converted(model: keras.Model, *, quantized: bool) -> bytes:
     converter = tf.lite.TFLiteConverter.from_keras_model(model)
-    if quantised:
+    if quantized:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
         converter.representative_dataset = lambda: ([x[None]] for x in X)
     data: bytes = converter.convert()

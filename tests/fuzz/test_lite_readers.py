@@ -8,5 +8,5 @@ from pockengine.tests.fuzz.lite_readers import readers
 
 def test_damaged_files_raise_our_errors(tmp_path: Path) -> None:
     counts, findings = fuzz(readers, 450, seed=1, place=tmp_path)
-    assert counts == {"floats": 150, "quantised": 150, "keras": 150}
+    assert counts == {"floats": 150, "quantized": 150, "keras": 150}
     assert not findings

@@ -1,4 +1,4 @@
-"""The PyTorch models: sizes, names and behaviour of the published originals."""
+"""The PyTorch models: sizes, names and behavior of the published originals."""
 
 import json
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from pockengine.compiler.sparse.families import recognise
+from pockengine.compiler.sparse.families import recognize
 from pockengine.errors import ImportModelError
 from pockengine.models.language import Llama
 from pockengine.models.mcunet import MCUNet
@@ -48,7 +48,7 @@ def test_presets_know_the_names_of_every_family(family: str) -> None:
     width = "-0.35" if FAMILIES[family].has_width else ""
     with torch.device("meta"):
         model = parse_model(f"{family}{width}-64").build()
-    found = recognise([name for name, _ in model.named_parameters()])
+    found = recognize([name for name, _ in model.named_parameters()])
     assert found is not None
     assert len(found.blocks) > 1
     assert found.head

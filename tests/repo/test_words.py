@@ -31,6 +31,17 @@ HOMEMADE = re.compile(
 name, ...
 """
 
+BRITISH = re.compile(
+    r"""
+      (?:optim|quant|normal|recogn|initial|serial|stabil|special|synchron|minim|maxim|legal|factor
+      |summar|token|vector|regular|random|parametr|memo|bin|material|general|author)
+      is(?:e|ed|es|er|ers|ing|ations?)(?![a-z])
+    | colour|neighbour|behaviour|favour|\bcent(?:re|red|res)\b|\banalys(?:e|ed|es|ing)\b
+    | \bgr(?:ey|eyscale)\b|\blicence\b|\bcatalogue
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+"""American spelling, as in the frameworks' own names: `optimizer`, `neighbor`."""
 OWN_EXAMPLES = ("tests/repo/test_words.py", "tests/repo/commit_title.py")
 RECORDS = ("CHANGELOG.md", "studies/results/")
 """These files are not checked."""
@@ -93,6 +104,27 @@ def test_prose_uses_the_terms_of_the_field() -> None:
         for line, phrase in homemade(path.suffix, read(path))
     ]
     assert not found, "use the term of the field, see HOMEMADE"
+
+
+def test_spelling_is_american() -> None:
+    found = [
+        f"{path}:{source.count(chr(10), 0, match.start()) + 1}: {match.group()}"
+        for path in files(*(f"*{suffix}" for suffix in PROSE))
+        if not str(path).startswith(OWN_EXAMPLES)
+        for source in [read(path)]
+        for match in BRITISH.finditer(source)
+    ]
+    assert not found, "write it as PyTorch's documentation does"
+
+
+@pytest.mark.parametrize("word", ["optimiser", "_quantised", "Neighbours", "PE_COLOUR", "centred"])
+def test_british_spellings_are_found(word: str) -> None:
+    assert BRITISH.search(word)
+
+
+@pytest.mark.parametrize("word", ["precise", "raised", "noises", "paralysed", "greyhound"])
+def test_other_words_pass(word: str) -> None:
+    assert not BRITISH.search(word)
 
 
 @pytest.mark.parametrize(

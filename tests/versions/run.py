@@ -99,7 +99,7 @@ def _versions(python: Path, requirements: Sequence[str]) -> dict[str, str]:
 
 
 def _normal(name: str) -> str:
-    """Return the normalised name of a distribution."""
+    """Return the normalized name of a distribution."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

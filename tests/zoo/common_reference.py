@@ -20,7 +20,7 @@ class Net:
         self.params = {name: self.g.param(name, x) for name, x in common.weights(model).items()}
 
     def batch_norm(self, x: Value, name: str) -> Value:
-        """Normalise by the batch and keep running statistics."""
+        """Normalize by the batch and keep running statistics."""
         g, count = self.g, x.type.size // x.shape[-1]
         scale, shift = self.params[f"{name}.scale"], self.params[f"{name}.shift"]
         y, mean, var = g.emit("batch_norm", x, scale, shift, eps=common.EPSILON).results
@@ -31,7 +31,7 @@ class Net:
         return y
 
     def block(self, x: Value, name: str) -> Value:
-        """Convolve and normalise."""
+        """Convolve and normalize."""
         kernel = self.params[f"{name}.kernel"]
         pad = kernel.shape[0] // 2
         return self.batch_norm(self.g.conv2d(x, kernel, padding=(pad,) * 4), name)
@@ -44,7 +44,7 @@ class Net:
         return g.reshape(y, shape=(*x.shape[:-1], kernel.shape[1]))
 
     def layer_norm(self, x: Value, name: str) -> Value:
-        """Normalise each row."""
+        """Normalize each row."""
         g = self.g
         y = g.emit("layer_norm", x, eps=common.EPSILON).results[0]
         return g.add(g.mul(y, self.params[f"{name}.scale"]), self.params[f"{name}.shift"])

@@ -90,7 +90,7 @@ jax.tree_util.register_dataclass(Dense, ["weight", "bias", "activation"], [])
 
 @jax.custom_vjp
 def sign(x: jax.Array) -> jax.Array:
-    """Binarise; the gradient passes through where |x| < 1."""
+    """Binarize; the gradient passes through where |x| < 1."""
     return jnp.sign(x)
 
 

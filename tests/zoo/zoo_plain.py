@@ -273,7 +273,7 @@ class Sound(nn.Module):
 
 
 class Scaled(nn.Module):
-    """Weight normalisation with the old hooks; a parameter and a buffer are outputs."""
+    """Weight normalization with the old hooks; a parameter and a buffer are outputs."""
 
     def __init__(self) -> None:
         super().__init__()

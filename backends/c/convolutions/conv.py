@@ -261,7 +261,7 @@ def _sum_macros(window: ConvWindow, segments: Sequence[int], depth: int) -> dict
 
 
 def _grid_table(g: Geometry) -> str:
-    """C initialisers of the template's struct."""
+    """C initializers of the template's struct."""
     rows, first = [], 0
     for grid, offsets, depth in zip(g.grids, g.segments, g.depths, strict=True):
         numbers = [

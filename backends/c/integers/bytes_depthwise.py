@@ -58,7 +58,7 @@ class DepthwiseSpec:
 def depthwise_spec(
     anchor: Node, op: str, window: ConvWindow, device: Device
 ) -> DepthwiseSpec | None:
-    """Return how a device vectorises over channels; None to use the plain kernels."""
+    """Return how a device vectorizes over channels; None to use the plain kernels."""
     isa = ISAS[device.cpu.isa]
     integers = all(operand.dtype is DType.I8 for operand in anchor.operands)
     moves = op != "conv2d_dx" or window.stride == (1, 1)

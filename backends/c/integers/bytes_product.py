@@ -54,7 +54,7 @@ class BytesSpec:
 
     @property
     def joined_taps(self) -> int:
-        """Taps of a row whose channels are rows of A together: few bytes of neighbouring pixels."""
+        """Taps of a row whose channels are rows of A together: few bytes of neighboring pixels."""
         w = self.window
         few = w.kernel[1] * w.channels <= PANEL and w.dilation[1] == 1
         return w.kernel[1] if self.op == "conv2d_dw" and few else 1

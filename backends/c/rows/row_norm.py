@@ -28,7 +28,7 @@ def emit_row_norm(node: Node, choice: Choice, device: Device) -> Kernel:
         "PE_VL": cut.lanes,
         "PE_ROWS": cut.rows,
         "PE_COLUMNS": cut.columns,
-        "PE_CENTRED": int(node.op.startswith("layer")),
+        "PE_CENTERED": int(node.op.startswith("layer")),
     }
     names = lookup(node.op).operands
     parameters = [read(name, value) for name, value in zip(names, node.operands, strict=True)]

@@ -1,1 +1,1 @@
-"""Updates of params, and block-quantised weights."""
+"""Updates of params, and block-quantized weights."""

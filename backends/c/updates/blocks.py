@@ -1,4 +1,4 @@
-"""Kernels that decode block-quantised weights: calls of pe_blocks.h with constant sizes."""
+"""Kernels that decode block-quantized weights: calls of pe_blocks.h with constant sizes."""
 
 import math
 

@@ -1,10 +1,10 @@
-/* A norm of each row of PE_COLUMNS numbers, one group per row; centred if PE_CENTRED is 1.
+/* A norm of each row of PE_COLUMNS numbers, one group per row; centered if PE_CENTERED is 1.
  * Reads x; writes y and rstd. */
 PE_KERNEL void PE_NAME(PE_PARAMETERS) {
     PE_SHARED(float, shared, PE_ITEMS);
     const int row = pe_group() * PE_COLUMNS;
     float mean = 0.0f, sum = 0.0f;
-    if (PE_CENTRED) {
+    if (PE_CENTERED) {
         for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {
             sum += x[row + j];
         }

@@ -1,5 +1,5 @@
-/* The gradient of a norm of each row of PE_COLUMNS numbers, one group per row; centred
- * if PE_CENTRED is 1. Reads dy, y and rstd; writes dx. */
+/* The gradient of a norm of each row of PE_COLUMNS numbers, one group per row; centered
+ * if PE_CENTERED is 1. Reads dy, y and rstd; writes dx. */
 PE_KERNEL void PE_NAME(PE_PARAMETERS) {
     PE_SHARED(float, shared, PE_ITEMS);
     const int row = pe_group() * PE_COLUMNS;
@@ -14,6 +14,6 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
     const float scale = rstd[pe_group()];
     for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {
         const float d = dy[row + j] - y[row + j] * product;
-        dx[row + j] = (PE_CENTRED ? d - sum : d) * scale;
+        dx[row + j] = (PE_CENTERED ? d - sum : d) * scale;
     }
 }

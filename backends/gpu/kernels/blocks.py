@@ -1,4 +1,4 @@
-"""The kernel that decodes block-quantised weights (compiler/ir/blocks.py)."""
+"""The kernel that decodes block-quantized weights (compiler/ir/blocks.py)."""
 
 import math
 

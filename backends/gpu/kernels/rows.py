@@ -14,10 +14,10 @@ LEAST, MOST = 32, 256
 TEMPLATES: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, object]]] = {
     "softmax": ("softmax.inc.h", ("y",), {"PE_LOGARITHM": 0}),
     "log_softmax": ("softmax.inc.h", ("y",), {"PE_LOGARITHM": 1}),
-    "layer_norm": ("row_norm.inc.h", ("y", "rstd"), {"PE_CENTRED": 1}),
-    "rms_norm": ("row_norm.inc.h", ("y", "rstd"), {"PE_CENTRED": 0}),
-    "layer_norm_dx": ("row_norm_dx.inc.h", ("dx",), {"PE_CENTRED": 1}),
-    "rms_norm_dx": ("row_norm_dx.inc.h", ("dx",), {"PE_CENTRED": 0}),
+    "layer_norm": ("row_norm.inc.h", ("y", "rstd"), {"PE_CENTERED": 1}),
+    "rms_norm": ("row_norm.inc.h", ("y", "rstd"), {"PE_CENTERED": 0}),
+    "layer_norm_dx": ("row_norm_dx.inc.h", ("dx",), {"PE_CENTERED": 1}),
+    "rms_norm_dx": ("row_norm_dx.inc.h", ("dx",), {"PE_CENTERED": 0}),
 }
 """Template, names of the results, macros."""
 

@@ -1,7 +1,7 @@
 """Gather and scatter-add at run-time indices.
 
 A read outside an axis is clamped, an addition there is dropped. Additions use ScatterElements: ONNX
-Runtime's ScatterND adds in several threads without synchronisation, so that some runs lose one of
+Runtime's ScatterND adds in several threads without synchronization, so that some runs lose one of
 two additions to the same element.
 """
 

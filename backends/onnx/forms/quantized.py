@@ -1,7 +1,7 @@
-"""Quantised 8-bit integers as QDQ pairs.
+"""Quantized 8-bit integers as QDQ pairs.
 
 Products of real numbers lie between DequantizeLinear and QuantizeLinear, from which runtimes
-recognise products to compute with integers. Scales computed at run time, and 32-bit integers, use
+recognize products to compute with integers. Scales computed at run time, and 32-bit integers, use
 plain arithmetic.
 """
 
@@ -22,7 +22,7 @@ I8 = DType.I8
 
 
 def _dequantize(w: EntryWriter, node: Node) -> None:
-    """Dequantise; a window is transposed to the convolution's layout, so nothing lies in
+    """Dequantize; a window is transposed to the convolution's layout, so nothing lies in
     between.
     """
     q, scale = node.operands
@@ -45,7 +45,7 @@ def _dequantize(w: EntryWriter, node: Node) -> None:
 
 
 def _quantize(w: EntryWriter, node: Node) -> None:
-    """Quantise; values beyond `low` and `high` saturate, and NaN becomes 0 if it is computed."""
+    """Quantize; values beyond `low` and `high` saturate, and NaN becomes 0 if it is computed."""
     x, scale = node.operands
     layout = w.common_layout([x], x.shape)
     zero, low, high = (node.attrs[name] for name in ("zero", "low", "high"))

@@ -21,7 +21,7 @@ def _softmax(op: str) -> Form:
 
 
 def _layer_norm(w: EntryWriter, node: Node) -> None:
-    """Normalise with the operator; its mean is an unused output."""
+    """Normalize with the operator; its mean is an unused output."""
     (x,), (y, rstd) = node.operands, node.results
     ones = w.constant(np.ones(x.shape[-1:], np.float32))
     epsilon = node.attrs["eps"]

@@ -1,6 +1,6 @@
 """Scale and shift of channels in one pass: the inference mode of batch norm.
 
-It normalises with a mean of 0 and a variance of 1. Its training mode is unusable: ONNX Runtime
+It normalizes with a mean of 0 and a variance of 1. Its training mode is unusable: ONNX Runtime
 writes the moments into its inputs for the running ones, even if they are constants.
 """
 

@@ -1,7 +1,7 @@
 """Forms for ops that the HTP would otherwise compute differently; others use the ONNX forms.
 
 An integer convolution lies between pairs and has a constant weight and bias. Everywhere else the
-HTP computes 16-bit floats and drops pairs, so an extra node clamps. It cannot dequantise a weight
+HTP computes 16-bit floats and drops pairs, so an extra node clamps. It cannot dequantize a weight
 by channels, so integers become floats first, and are then multiplied by scales.
 """
 
@@ -64,7 +64,7 @@ def _unit(w: EntryWriter, node: Node) -> _Unit | None:
 
 
 def _is_pair(value: Value) -> bool:
-    """Whether a value is a dequantised i8."""
+    """Whether a value is a dequantized i8."""
     return value.node is not None and value.node.op == "dequantize" and _of_integers(value.node)
 
 
@@ -103,7 +103,7 @@ def _dequantize(w: EntryWriter, node: Node) -> None:
 
 
 def _quantize(w: EntryWriter, node: Node) -> None:
-    """Clamp floats, including ReLUs, to the range of the integers before quantising."""
+    """Clamp floats, including ReLUs, to the range of the integers before quantizing."""
     x, step = node.operands[0], _step(w, node)
     if step is None or _ends_unit(w, x):
         PLAIN["quantize"](w, node)
@@ -124,7 +124,7 @@ def _step(w: EntryWriter, node: Node) -> np.ndarray | None:
 
 
 def _ends_unit(w: EntryWriter, x: Value) -> bool:
-    """Whether the quantised value comes from integers: then the HTP clamps on rounding."""
+    """Whether the quantized value comes from integers: then the HTP clamps on rounding."""
     node = x.node
     if node is None or w.only_reader(x, "quantize") is None:
         return False
@@ -137,7 +137,7 @@ def _ends_unit(w: EntryWriter, x: Value) -> bool:
 
 
 def _unclamped(w: EntryWriter, node: Node) -> None:
-    """Compare the dequantised numbers with the middle between two integers: a Cast of them adds
+    """Compare the dequantized numbers with the middle between two integers: a Cast of them adds
     128.
     """
     q = node.operands[0]

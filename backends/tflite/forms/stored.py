@@ -1,4 +1,4 @@
-"""Decode block-quantised weights; see compiler/ir/blocks.py."""
+"""Decode block-quantized weights; see compiler/ir/blocks.py."""
 
 import math
 from collections.abc import Mapping

@@ -51,7 +51,7 @@ class Clip:
 class Differentiate(Pass):
     """Append the backward pass of output `loss` and one update for each trained parameter.
 
-    Adds the inputs that the optimiser reads: `lr`, and `step` if needed. With several micro-batches
+    Adds the inputs that the optimizer reads: `lr`, and `step` if needed. With several micro-batches
     the updates only add to states `optimizer.gradient.*`, for `apply_gradients` to use. With
     `rate_first` the loss's gradient is multiplied by `lr` once, if the gradients are used only for
     steps: differentiation is linear, so the steps are the same. CompileError if there is no loss,

@@ -2,7 +2,7 @@
 
 The gradient of a table is nearly all zero rows. Plain gradient descent leaves those rows unchanged,
 so the rows that were read are updated in place, without the dense gradient or a pass over the whole
-table. Optimisers whose moments or weight decay move every row (Adam, momentum) keep the dense
+table. Optimizers whose moments or weight decay move every row (Adam, momentum) keep the dense
 gradient. A table that is also read by a product, such as an embedding tied to the head, has two
 gradients: rows are added in place to the product's, without a second dense table.
 """

@@ -1,4 +1,4 @@
-"""Store optimiser states in fewer bits: bf16, or 8 bits in blocks (`ir/state_blocks.py`).
+"""Store optimizer states in fewer bits: bf16, or 8 bits in blocks (`ir/state_blocks.py`).
 
 Updates compute in f32. A second moment decays by a thousandth per step, which is below bf16's 8
 significant bits: rounded to nearest it would never decay. So bf16 states are stochastically rounded
@@ -32,7 +32,7 @@ from pockengine.compiler.passes.option_types import OneOf
 BITS_8 = "8bit"
 TYPES = (DType.BF16.value, BITS_8)
 SMALLEST = 4096
-"""Minimum number of elements of a state to store in fewer bits, as in 8-bit optimisers."""
+"""Minimum number of elements of a state to store in fewer bits, as in 8-bit optimizers."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _store_blocks(g: Builder, node: Node, places: Sequence[int]) -> None:
 
 def _start(g: Builder, state: Value) -> float:
     contents = g.graph.params[state.name].contents
-    assert isinstance(contents, Filled)  # as optimisers declare them
+    assert isinstance(contents, Filled)  # as optimizers declare them
     return contents.number
 
 

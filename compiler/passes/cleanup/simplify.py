@@ -111,7 +111,7 @@ def _empty_pad(_: Builder, node: Node) -> Value | None:
 
 
 def _join_pads(g: Builder, node: Node) -> Value | None:
-    """pad(x) + pad(y), zeros around neighbours along one axis => pad(concat(x, y))."""
+    """pad(x) + pad(y), zeros around neighbors along one axis => pad(concat(x, y))."""
     first, second = (value.node for value in node.operands)
     if first is None or second is None or not first.op == second.op == "pad":
         return None

@@ -2,7 +2,7 @@
 
 Frontends permute heads outwards, and repeat keys and values for the heads that share them, with
 `broadcast_to`, `reshape` and `transpose`. These moves are traced here on index arrays, so any
-spelling is recognised and none of the moves is computed.
+spelling is recognized and none of the moves is computed.
 """
 
 from functools import lru_cache

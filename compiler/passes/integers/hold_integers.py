@@ -1,7 +1,7 @@
 """Store quantized parameters as integers: i8 weights replace the real ones.
 
 Before this pass a graph computes with real weights, so schemes, adapters and differentiation need
-no integer support. Now each reader dequantises them, and an update writes integers. A step is
+no integer support. Now each reader dequantizes them, and an update writes integers. A step is
 mostly smaller than the distance of two integers: the rounding remainder is stored as a second i8,
 in 256ths of that distance, and added at the next step.
 """
@@ -34,7 +34,7 @@ PARTS = 256
 
 @dataclass(frozen=True)
 class HoldIntegers(Pass):
-    """Store each param with `held` as integers; with `scaled` optimisers see real numbers.
+    """Store each param with `held` as integers; with `scaled` optimizers see real numbers.
 
     Without it they see the integers and their gradients, as if there were no scales. Leaves: i8 in
     place of each real param with `held`, read through a `dequantize`.

@@ -6,7 +6,7 @@ from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Value
 from pockengine.compiler.ir.types import I32
 from pockengine.compiler.passes.integers.integer_rescale import rescaled_by
-from pockengine.compiler.passes.integers.integer_values import Real, centred
+from pockengine.compiler.passes.integers.integer_values import Real, centered
 
 Scaled = tuple[Real, float]
 """Integers and the number that is their scale."""
@@ -34,14 +34,14 @@ def rectified(
 
     None if a slope is no positive number.
     """
-    integers, scale, unit = centred(g, x[0]), np.float32(x[1]), np.float32(target)
+    integers, scale, unit = centered(g, x[0]), np.float32(x[1]), np.float32(target)
     below = integers
     if isinstance(slope, np.ndarray):
         if slope.size != 1 or not slope.item() > 0:
             return None
         factor = np.float32(slope.item())
     else:
-        below, factor = g.mul(integers, centred(g, slope[0])), np.float32(slope[1])
+        below, factor = g.mul(integers, centered(g, slope[0])), np.float32(slope[1])
     return g.where(
         g.gt(integers, g.scalar(0, I32)),
         rescaled_by(g, integers, np.array(scale / unit)),

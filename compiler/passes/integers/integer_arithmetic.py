@@ -1,8 +1,8 @@
-"""Lower arithmetic on dequantised numbers to arithmetic on the integers themselves.
+"""Lower arithmetic on dequantized numbers to arithmetic on the integers themselves.
 
-A quantised graph computes `quantize(conv2d(dequantize(q), dequantize(w)) + b)`. Here products take
+A quantized graph computes `quantize(conv2d(dequantize(q), dequantize(w)) + b)`. Here products take
 the integers and sum in i32, biases are added to the sums as i32, and results are rescaled by a
-fixed-point multiplier; a sum of two quantised tensors is a sum of rescaled integers. Ops that only
+fixed-point multiplier; a sum of two quantized tensors is a sum of rescaled integers. Ops that only
 move elements move the integers. Everything else stays real, between a `dequantize` and a
 `quantize`.
 
@@ -38,7 +38,7 @@ from pockengine.compiler.passes.integers.integer_products import (
     terms,
 )
 from pockengine.compiler.passes.integers.integer_rescale import rescaled_by, rescaled_once
-from pockengine.compiler.passes.integers.integer_values import Real, centred, dequantized, real_of
+from pockengine.compiler.passes.integers.integer_values import Real, centered, dequantized, real_of
 from pockengine.compiler.passes.integers.integer_windows import (
     axis_sums,
     divided,
@@ -124,7 +124,7 @@ class _Lowering:
         return None if data is None else data.astype(np.float64)
 
     def _move(self, g: Builder, node: Node) -> Value | None:
-        """Move integers with a single scale instead of the dequantised numbers."""
+        """Move integers with a single scale instead of the dequantized numbers."""
         real = real_of(node.operands[0])
         if real is None or real.scale.shape:
             return None
@@ -290,7 +290,7 @@ class _Lowering:
         limits = (node.attrs["zero"], node.attrs["low"], node.attrs["high"])
         if scale == target and limits == (real.zero, -128, 127):
             return real.integers
-        return rescaled_by(g, centred(g, real), scale / target)
+        return rescaled_by(g, centered(g, real), scale / target)
 
     def _added(self, g: Builder, real: Value, target: np.ndarray) -> Value | None:
         """Add or subtract integers of two scales, each rescaled to twice the larger one.
@@ -309,7 +309,7 @@ class _Lowering:
             return None
         unit = 2 * max(scale for _, scale in known)
         shift = g.scalar(1 << headroom, I32)
-        shifted = [(g.mul(centred(g, each), shift), scale) for each, scale in known]
+        shifted = [(g.mul(centered(g, each), shift), scale) for each, scale in known]
         first, second = (
             rescaled_by(g, summand, np.array(scale / unit)) for summand, scale in shifted
         )
@@ -368,7 +368,7 @@ class _Lowering:
         one, other = (self._summand(value) for value in node.operands)
         if one is None or other is None:
             return None
-        product = g.mul(centred(g, one[0]), centred(g, other[0]))
+        product = g.mul(centered(g, one[0]), centered(g, other[0]))
         factor = np.float32(one[1]) * np.float32(other[1]) / np.float32(target)
         return rescaled_by(g, product, np.array(factor))
 

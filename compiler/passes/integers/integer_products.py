@@ -5,7 +5,7 @@ import math
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.types import F32, I32
-from pockengine.compiler.passes.integers.integer_values import Real, centred
+from pockengine.compiler.passes.integers.integer_values import Real, centered
 
 LARGEST_TERM = 255 * 128
 """Maximum magnitude of a product of two i8, the first with a zero point."""
@@ -49,7 +49,7 @@ def exact_sums(g: Builder, node: Node, reals: tuple[Real, Real]) -> Value | None
     """Sum in f32, cast to i32; None if sums could exceed those that f32 holds exactly."""
     if terms(node) * 255**2 > EXACT_SUM:
         return None
-    pair = (g.cast(centred(g, real), dtype=F32.value) for real in reals)
+    pair = (g.cast(centered(g, real), dtype=F32.value) for real in reals)
     return g.cast(g.emit(node.op, *pair, **{**node.attrs, "zeros": (0, 0)}).result, dtype=I32.value)
 
 

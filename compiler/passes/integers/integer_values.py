@@ -1,4 +1,4 @@
-"""Values of a graph that are dequantised i8."""
+"""Values of a graph that are dequantized i8."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class Real:
 
 
 def real_of(value: Value) -> Real | None:
-    """Return the i8 from which a value is dequantised."""
+    """Return the i8 from which a value is dequantized."""
     integers = dequantized(value)
     if integers is None or integers.dtype is not DType.I8:
         return None
@@ -26,12 +26,12 @@ def real_of(value: Value) -> Real | None:
 
 
 def dequantized(value: Value) -> Value | None:
-    """Return the integers from which a value is dequantised."""
+    """Return the integers from which a value is dequantized."""
     node = value.node
     return node.operands[0] if node is not None and node.op == "dequantize" else None
 
 
-def centred(g: Builder, real: Real) -> Value:
+def centered(g: Builder, real: Real) -> Value:
     """Return i8 as i32 minus the zero point."""
     integers = g.cast(real.integers, dtype=I32.value)
     return g.sub(integers, g.scalar(real.zero, I32)) if real.zero else integers

@@ -11,7 +11,7 @@ from pockengine.compiler.ops.pool import averaged_pixels
 from pockengine.compiler.ops.quantized import fixed_point
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.integers.integer_products import LARGEST_SUM
-from pockengine.compiler.passes.integers.integer_values import Real, centred
+from pockengine.compiler.passes.integers.integer_values import Real, centered
 
 
 def window_sums(
@@ -42,7 +42,7 @@ def axis_sums(g: Builder, mean: Node, real: Real) -> tuple[Value, np.ndarray] | 
     count = real.integers.type.size // max(mean.result.type.size, 1)
     if mean.op != "reduce_mean" or count * 255 > LARGEST_SUM:
         return None
-    return g.reduce_sum(centred(g, real), **mean.attrs), np.array(count)
+    return g.reduce_sum(centered(g, real), **mean.attrs), np.array(count)
 
 
 def _averaged_window(mean: Node) -> tuple[tuple[int, int], dict[str, tuple[int, ...]]] | None:

@@ -1,7 +1,7 @@
 """Fuse updates into the kernels of their gradients, which are then never materialized.
 
-A weight's gradient that only its optimiser reads is a product whose epilogue can be the update:
-each sum is applied to the weight and the optimiser's states while it is in a register.
+A weight's gradient that only its optimizer reads is a product whose epilogue can be the update:
+each sum is applied to the weight and the optimizer's states while it is in a register.
 """
 
 from collections.abc import Mapping, Set

@@ -17,7 +17,7 @@ from pockengine.compiler.passes.base import Pass
 Factors = Mapping[Value, tuple[Value, np.float32]]
 """Derived constants: each constant's source and the factor of the source."""
 
-NEIGHBOURS = 2
+NEIGHBORS = 2
 """Number of floats on either side of a quotient to try as its factor."""
 
 
@@ -70,9 +70,9 @@ def _factor(scales: np.ndarray, data: np.ndarray) -> np.float32 | None:
     if scales.shape != data.shape or data.size < 2 or not np.all(scales > 0):
         return None
     factor = np.float32(data[0] / scales[0])
-    for _ in range(NEIGHBOURS):
+    for _ in range(NEIGHBORS):
         factor = np.nextafter(factor, np.float32(0))
-    for _ in range(2 * NEIGHBOURS + 1):
+    for _ in range(2 * NEIGHBORS + 1):
         if np.array_equal(scales * factor, data):
             return factor
         factor = np.nextafter(factor, np.float32(np.inf))

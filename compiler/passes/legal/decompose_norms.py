@@ -31,7 +31,7 @@ class DecomposeNorms(Pass):
 
     def run(self, graph: Graph) -> None:
         fused = self.target.takes("moments")
-        forward, backward = (_forward, _backward) if fused else (_centred, _centred_backward)
+        forward, backward = (_forward, _backward) if fused else (_centered, _centered_backward)
         lower(graph, {"batch_norm": forward, "batch_norm_dx": backward})
 
 
@@ -59,13 +59,13 @@ def _backward(g: Builder, node: Node) -> tuple[Value, ...]:
     return (g.add(g.add(g.mul(scale, dy), g.mul(b, x)), c),)
 
 
-def _centred(g: Builder, node: Node) -> tuple[Value, ...]:
+def _centered(g: Builder, node: Node) -> tuple[Value, ...]:
     x, _, beta = node.operands
     mean, var, scale = _moments(g, node)
     return g.add(g.mul(g.sub(x, mean), scale), beta), mean, var
 
 
-def _centred_backward(g: Builder, node: Node) -> tuple[Value, ...]:
+def _centered_backward(g: Builder, node: Node) -> tuple[Value, ...]:
     dy, x, mean, rstd, gamma, dgamma, dbeta = node.operands
     scale = g.mul(gamma, rstd)
     part = g.mul(scale, g.scalar(-x.shape[-1] / x.type.size))

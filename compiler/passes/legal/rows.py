@@ -68,8 +68,8 @@ def _batch_norm_sums(g: Builder, node: Node) -> Results:
     """
     dy, x, mean, rstd = node.operands
     axes = tuple(range(len(x.shape) - 1))
-    centred = g.reduce_sum(g.mul(dy, g.sub(x, mean)), axes=axes)
-    return g.reduce_sum(dy, axes=axes), g.mul(centred, rstd)
+    centered = g.reduce_sum(g.mul(dy, g.sub(x, mean)), axes=axes)
+    return g.reduce_sum(dy, axes=axes), g.mul(centered, rstd)
 
 
 class _Labels:

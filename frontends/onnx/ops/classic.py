@@ -1,7 +1,7 @@
 """Operators of the domain ai.onnx.ml that converters of scikit-learn write.
 
 The weights of linear models are attributes there; they become params named after the operator:
-`LinearClassifier.coefficients`. Models without a gradient (trees, neighbours) have no rule.
+`LinearClassifier.coefficients`. Models without a gradient (trees, neighbors) have no rule.
 """
 
 import math
@@ -102,8 +102,8 @@ def linear_classifier(
 def scaler(ctx: OnnxContext, x: Tensor, *, offset: list[float], scale: list[float]) -> Tensor:
     """(x - offset) scale, for each feature."""
     low, factor = (plain(ctx.g.constant(np.asarray(part, np.float32))) for part in (offset, scale))
-    centred = emit.arithmetic(ctx.g, "sub", emit.cast(ctx.g, x, F32), low)
-    return emit.arithmetic(ctx.g, "mul", centred, factor)
+    centered = emit.arithmetic(ctx.g, "sub", emit.cast(ctx.g, x, F32), low)
+    return emit.arithmetic(ctx.g, "mul", centered, factor)
 
 
 @onnx_op("Normalizer", domain=ML_DOMAIN)

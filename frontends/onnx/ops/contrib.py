@@ -43,7 +43,7 @@ def skip_layer_normalization(
     *,
     epsilon: float = 1e-12,
 ) -> Sequence[Tensor | None]:
-    """Add, and normalise the last dimension."""
+    """Add, and normalize the last dimension."""
     total = _sum(ctx, x, skip, bias)
     return _with_sum(
         ctx, emit_norm.layer_norm(ctx.g, total, 1, scale=scale, shift=shift, eps=epsilon), total

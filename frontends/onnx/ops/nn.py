@@ -1,4 +1,4 @@
-"""ONNX operators of neural nets: products and normalisation."""
+"""ONNX operators of neural nets: products and normalization."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -74,7 +74,7 @@ def batch_normalization(
     training_mode: int = 0,
     spatial: int = 1,
 ) -> list[Tensor]:
-    """Normalise by the running statistics; by the batch's own ones when training.
+    """Normalize by the running statistics; by the batch's own ones when training.
 
     ONNX weighs the old statistics by `momentum` and takes the biased variance. A model exported for
     inference but imported in training mode gets PyTorch's unbiased running variance instead.
@@ -127,7 +127,7 @@ def layer_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> list[Tensor]:
-    """Normalise the dimensions from `axis` on to mean 0 and variance 1; scale and shift.
+    """Normalize the dimensions from `axis` on to mean 0 and variance 1; scale and shift.
 
     On request, also return the mean and the inverse of the standard deviation.
     """
@@ -151,7 +151,7 @@ def rms_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> Tensor:
-    """Normalise the dimensions from `axis` on to a mean square of 1; scale.
+    """Normalize the dimensions from `axis` on to a mean square of 1; scale.
 
     ONNX Runtime writes the second name, into the standard's domain.
     """
@@ -162,7 +162,7 @@ def rms_normalization(
 def instance_normalization(
     ctx: OnnxContext, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5
 ) -> Tensor:
-    """Normalise each channel of each sample; scale and shift each channel."""
+    """Normalize each channel of each sample; scale and shift each channel."""
     return emit_norm.group_norm(ctx.g, x, x.shape[1], scale=scale, shift=bias, eps=epsilon)
 
 
@@ -177,7 +177,7 @@ def group_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> Tensor:
-    """Normalise each group of channels; scale and shift each channel."""
+    """Normalize each group of channels; scale and shift each channel."""
     if ctx.opset < 21:  # scale and shift were given for each group
         channels = x.shape[1] // num_groups
         scale, bias = (

@@ -77,7 +77,7 @@ def _points(ctx: OnnxContext, corners: Tensor, dim: int, count: int, half: bool)
 
 
 def _bordered(ctx: OnnxContext, place: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
-    """Return the neighbours of places along one dimension; those far outside have weight 0."""
+    """Return the neighbors of places along one dimension; those far outside have weight 0."""
     g = ctx.g
     after = emit.arithmetic(g, "ge", place, -1.0)
     before = emit.arithmetic(g, "le", place, float(size))

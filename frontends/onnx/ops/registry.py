@@ -53,7 +53,7 @@ class OnnxRule:
     """A rule with the facts that the importer needs before calling it.
 
     `attributes` are those that it knows; `static` the inputs needed at compile time; `states` those
-    that training does not touch (running statistics); `wish` is the favourite layout of input 1.
+    that training does not touch (running statistics); `wish` is the favorite layout of input 1.
     """
 
     apply: Rule

@@ -1,6 +1,6 @@
-"""Operators of the domain ai.onnx.preview.training: optimisers as plain functions, and gradients.
+"""Operators of the domain ai.onnx.preview.training: optimizers as plain functions, and gradients.
 
-An optimiser takes the rate R, the count T of earlier updates, then for n tensors all values, all
+An optimizer takes the rate R, the count T of earlier updates, then for n tensors all values, all
 gradients and all states. It returns all new values and all new states.
 """
 
@@ -26,13 +26,13 @@ def _sum(ctx: OnnxContext, a: Tensor, factor: float, b: Tensor, weight: float) -
     )
 
 
-def _regularised(ctx: OnnxContext, x: Tensor, gradient: Tensor, coefficient: float) -> Tensor:
+def _regularized(ctx: OnnxContext, x: Tensor, gradient: Tensor, coefficient: float) -> Tensor:
     """Gradient + coefficient x."""
     return _sum(ctx, x, coefficient, b=gradient, weight=1.0) if coefficient else gradient
 
 
 def _for_each(tensors: Sequence[Tensor], states: int, step: Step) -> list[Tensor]:
-    """Apply an optimiser to each of its tensors, which are grouped by kind."""
+    """Apply an optimizer to each of its tensors, which are grouped by kind."""
     kinds = 2 + states
     count = len(tensors) // kinds
     if not count or len(tensors) != count * kinds:
@@ -61,7 +61,7 @@ def adagrad(
     )
 
     def step(x: Tensor, gradient: Tensor, squares: Tensor) -> tuple[Tensor, ...]:
-        gradient = _regularised(ctx, x, gradient, norm_coefficient)
+        gradient = _regularized(ctx, x, gradient, norm_coefficient)
         squares = emit.arithmetic(ctx.g, "add", squares, emit.unary("square")(ctx.g, gradient))
         below = emit.arithmetic(ctx.g, "add", emit.unary("sqrt")(ctx.g, squares), epsilon)
         move = emit.arithmetic(ctx.g, "mul", slowed, emit.arithmetic(ctx.g, "div", gradient, below))
@@ -89,7 +89,7 @@ def adam(
     adjusted = _adam_rate(ctx, rate, emit.cast(ctx.g, count, F32), alpha=alpha, beta=beta)
 
     def step(x: Tensor, gradient: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, ...]:
-        gradient = _regularised(ctx, x, gradient, norm_coefficient)
+        gradient = _regularized(ctx, x, gradient, norm_coefficient)
         square = emit.unary("square")(ctx.g, gradient)
         first = _sum(ctx, first, alpha, b=gradient, weight=1 - alpha)
         second = _sum(ctx, second, beta, b=square, weight=1 - beta)
@@ -139,7 +139,7 @@ def momentum(
     )
 
     def step(x: Tensor, gradient: Tensor, velocity: Tensor) -> tuple[Tensor, ...]:
-        gradient = _regularised(ctx, x, gradient, norm_coefficient)
+        gradient = _regularized(ctx, x, gradient, norm_coefficient)
         new = emit.arithmetic(ctx.g, "mul", gradient, share)
         velocity = _sum(ctx, velocity, alpha, b=new, weight=1.0)
         ahead = (

@@ -192,7 +192,7 @@ def lrn(
     beta: float = 0.75,
     bias: float = 1.0,
 ) -> Tensor:
-    """Divide by a power of the sum of squares of neighbouring channels."""
+    """Divide by a power of the sum of squares of neighboring channels."""
     g, (batch, channels, *sizes) = ctx.g, x.shape
     before = (size - 1) // 2
     lines = reshape(g, emit.unary("square")(g, x), (batch, 1, channels, math.prod(sizes)))

@@ -51,7 +51,7 @@ _OPTIONS = _names(schema.BuiltinOptions)
 class FileTensor:
     """One tensor: `data` is its content in the file, None if it is computed.
 
-    A quantised one means (data - zero) * scale, with one scale for all or one along `axis`.
+    A quantized one means (data - zero) * scale, with one scale for all or one along `axis`.
     `open` are the dimensions whose size the file leaves open; `shape` has one that it was tried by.
     A `state` is zero when a model starts.
     """
@@ -67,13 +67,13 @@ class FileTensor:
     state: bool = False
 
     @property
-    def quantised(self) -> bool:
+    def quantized(self) -> bool:
         """Whether integers represent real numbers."""
         return self.scale.size > 0 and self.kind in ("INT8", "UINT8", "INT16", "INT32")
 
     def quantization(self) -> Quantization | None:
         """Return the quantization; None if it is missing or invalid."""
-        if not self.quantised:
+        if not self.quantized:
             return None
         zero = np.broadcast_to(self.zero if self.zero.size else 0, self.scale.shape)
         axis = self.axis if self.scale.size > 1 else None
@@ -84,7 +84,7 @@ class FileTensor:
 
     def check(self) -> None:
         """Raise ImportModelError for scales and zero points that no integers can have."""
-        if not self.quantised:
+        if not self.quantized:
             return
         count, least = self.scale.size, 0.0 if self.data is not None else np.nextafter(0.0, 1.0)
         limits = np.iinfo(_DTYPES[self.kind])
@@ -106,7 +106,7 @@ class FileTensor:
     def real(self) -> np.ndarray:
         """Return the file's data, dequantized to floats."""
         assert self.data is not None
-        if not self.quantised:
+        if not self.quantized:
             return self.data.astype(np.float32) if self.kind == "FLOAT16" else self.data
         shape = [1] * len(self.shape)
         if self.scale.size > 1:
@@ -265,10 +265,10 @@ def _tensor(model: Any, tensor: Any) -> FileTensor:
         data = np.frombuffer(raw.tobytes(), _DTYPES[kind])
         sparsity = tensor.Sparsity()
         data = data.reshape(shape) if sparsity is None else dense(data, shape, sparsity)
-    quantisation = tensor.Quantization()
+    quantization = tensor.Quantization()
     empty = np.zeros(0, np.float32)
-    scale = quantisation.ScaleAsNumpy() if quantisation else empty
-    zero = quantisation.ZeroPointAsNumpy() if quantisation else empty
+    scale = quantization.ScaleAsNumpy() if quantization else empty
+    zero = quantization.ZeroPointAsNumpy() if quantization else empty
     return FileTensor(
         name,
         kind,
@@ -276,7 +276,7 @@ def _tensor(model: Any, tensor: Any) -> FileTensor:
         data=data,
         scale=scale if isinstance(scale, np.ndarray) else empty,
         zero=zero if isinstance(zero, np.ndarray) else empty,
-        axis=quantisation.QuantizedDimension() if quantisation else 0,
+        axis=quantization.QuantizedDimension() if quantization else 0,
         open=tuple(i for i, n in enumerate(_numbers(tensor.ShapeSignatureAsNumpy())) if n < 0),
         state=bool(tensor.IsVariable()),
     )

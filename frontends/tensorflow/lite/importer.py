@@ -1,6 +1,6 @@
-"""Import TFLite models: float ones directly, int8 ones as dequantised real numbers.
+"""Import TFLite models: float ones directly, int8 ones as dequantized real numbers.
 
-Quantised weights are imported dequantised, and activations are not rounded: training is in floats.
+Quantized weights are imported dequantized, and activations are not rounded: training is in floats.
 Or, with `integers`, it happens in the file's integers (rounding.py). A model converted for one
 sample is imported for the batch of the example inputs.
 """
@@ -110,7 +110,7 @@ def _check_shape(tensor: FileTensor, shape: tuple[int, ...]) -> None:
 def _input(walker: OperatorWalker, name: str, tensor: FileTensor, shape: tuple[int, ...]) -> Tensor:
     if name in RESERVED:
         raise Unsupported("the training step has an input of this name; rename the model's")
-    dtype = F32 if tensor.quantised else _KINDS.get(tensor.kind)
+    dtype = F32 if tensor.quantized else _KINDS.get(tensor.kind)
     if walker.integers and (stored := integer_input(walker.g, name, shape, tensor)) is not None:
         return plain(stored)
     if dtype is None:

@@ -207,7 +207,7 @@ class OperatorWalker(GraphWalker):
             return None
         if tensor.data is None:
             raise Unsupported(f"nothing before it makes {tensor.name!r}")
-        real = tensor.quantised or tensor.data.dtype.kind == "f"
+        real = tensor.quantized or tensor.data.dtype.kind == "f"
         if tensor.data.ndim == 0 or not real or self._is_state(reader):
             return tensor.real()
         own = (reader.position, reader.place) if tensor.data.ndim == 1 else ()

@@ -1,4 +1,4 @@
-"""TensorFlow operators that pictures are augmented by: projections, and colours."""
+"""TensorFlow operators that pictures are augmented by: projections, and colors."""
 
 from collections.abc import Sequence
 
@@ -143,7 +143,7 @@ def _rounded(g: Builder, x: Tensor) -> Tensor:
 
 def _untrained(g: Builder, x: Tensor) -> None:
     if emit.trains(g, x):
-        raise Unsupported("colours of what is trained; convert the data before the first layer")
+        raise Unsupported("colors of what is trained; convert the data before the first layer")
 
 
 def _split(g: Builder, x: Tensor) -> list[Tensor]:
@@ -188,8 +188,8 @@ def hsv_to_rgb(ctx: TfContext, x: Tensor) -> Tensor:
     hue, share, value = _split(g, x)
     turn = emit.arithmetic(g, "mul", hue, 6.0)
     parts = []
-    for centre, sign, start in ((3.0, 1.0, -1.0), (2.0, -1.0, 2.0), (4.0, -1.0, 2.0)):
-        far = emit.unary("abs")(g, emit.arithmetic(g, "sub", turn, centre))
+    for center, sign, start in ((3.0, 1.0, -1.0), (2.0, -1.0, 2.0), (4.0, -1.0, 2.0)):
+        far = emit.unary("abs")(g, emit.arithmetic(g, "sub", turn, center))
         ramp = emit.arithmetic(g, "add", emit.weighted(g, far, sign), start)
         full = activation.clip(g, "clamp", ramp, low=0.0, high=1.0)
         lack = emit.arithmetic(g, "mul", share, emit.arithmetic(g, "sub", 1.0, full))

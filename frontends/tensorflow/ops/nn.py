@@ -224,7 +224,7 @@ def fused_batch_norm(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> list[Tensor | Opaque]:
-    """Normalise by the batch's statistics, which are also returned, or by the given ones.
+    """Normalize by the batch's statistics, which are also returned, or by the given ones.
 
     Where they are the batch's, Keras 2's layer norm gives arrays without elements.
     The variance that is given is the unbiased one, meant for running statistics.
@@ -292,7 +292,7 @@ def _source(old: int, new: int, align_corners: bool, half_pixel_centers: bool) -
 
 
 def _nearest(places: np.ndarray, old: int, half: bool, align: bool) -> np.ndarray:
-    # The nearest pixel's centre is half a pixel further.
+    # The nearest pixel's center is half a pixel further.
     shifted = np.floor(places + 0.5) if half or align else np.floor(places)
     index = np.clip(shifted.astype(np.int64), 0, old - 1)
     return np.eye(old, dtype=np.float32)[:, index]

@@ -262,7 +262,7 @@ def where(ctx: AtenContext, condition: Tensor, x: Operand, other: Operand) -> Co
 
 
 def _factor(sizes: Sequence[int], normalization: int) -> float:
-    """Return what ATen's code of a normalisation scales by: 1, 1 / sqrt(n) or 1 / n."""
+    """Return what ATen's code of a normalization scales by: 1, 1 / sqrt(n) or 1 / n."""
     return (1.0, 1 / math.sqrt(math.prod(sizes)), 1 / math.prod(sizes))[normalization]
 
 

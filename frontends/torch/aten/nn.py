@@ -1,4 +1,4 @@
-"""ATen operators of neural nets: convolution, linear, normalisation, pooling, softmax."""
+"""ATen operators of neural nets: convolution, linear, normalization, pooling, softmax."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -85,7 +85,7 @@ def batch_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Tensor:
-    """Normalise by the batch's statistics, or in evaluation mode by the running ones."""
+    """Normalize by the batch's statistics, or in evaluation mode by the running ones."""
     norm = NormParams(weight, bias, running_mean, var=running_var, eps=eps)
     if training:
         return emit_nn.batch_norm_training(ctx.g, x, norm, momentum)
@@ -103,7 +103,7 @@ def cumulative_batch_norm(
     count: Tensor,
     eps: float,
 ) -> Tensor:
-    """Normalise by the batch's statistics, and average those of all `count` batches."""
+    """Normalize by the batch's statistics, and average those of all `count` batches."""
     share = emit.unary("reciprocal")(ctx.g, emit.cast(ctx.g, count, F32))
     return emit_nn.batch_norm_training(
         ctx.g, x, NormParams(weight, bias, mean, var=var, eps=eps), share

@@ -41,7 +41,7 @@ def layer_norm(
     eps: float,
     cudnn_enable: bool,
 ) -> Tensor:
-    """Normalise the last dimensions to mean 0 and variance 1; scale and shift each element."""
+    """Normalize the last dimensions to mean 0 and variance 1; scale and shift each element."""
     return emit_norm.layer_norm(ctx.g, x, len(normalized_shape), scale=weight, shift=bias, eps=eps)
 
 
@@ -53,7 +53,7 @@ def rms_norm(
     weight: Tensor | None,
     eps: float | None,
 ) -> Tensor:
-    """Normalise the last dimensions to a mean square of 1; scale each element."""
+    """Normalize the last dimensions to a mean square of 1; scale each element."""
     eps = float(np.finfo(np.float32).eps) if eps is None else eps
     return emit_norm.rms_norm(ctx.g, x, len(normalized_shape), scale=weight, eps=eps)
 
@@ -68,7 +68,7 @@ def group_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Tensor:
-    """Normalise each group of channels of (N, C, ...); scale and shift each channel."""
+    """Normalize each group of channels of (N, C, ...); scale and shift each channel."""
     return emit_norm.group_norm(ctx.g, x, num_groups, scale=weight, shift=bias, eps=eps)
 
 
@@ -85,7 +85,7 @@ def instance_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Tensor:
-    """Normalise each channel of each sample of (N, C, ...), or all by the running statistics."""
+    """Normalize each channel of each sample of (N, C, ...), or all by the running statistics."""
     norm = NormParams(weight, bias, running_mean, var=running_var, eps=eps)
     if not use_input_stats:
         return emit_nn.batch_norm_frozen(ctx.g, x, norm)

@@ -17,7 +17,7 @@ from pockengine.compiler.ir.types import f32
 from pockengine.devices.schema import Device, load_device
 from pockengine.tests.backends.c.harness import (
     CORES,
-    OPTIMISED,
+    OPTIMIZED,
     SANITIZED,
     WARNINGS,
     Case,
@@ -27,14 +27,14 @@ from pockengine.tests.backends.c.harness import (
 )
 
 NATIVE = ("gcc", *SANITIZED, *WARNINGS, "-march=native")
-FAST = ("gcc", *OPTIMISED, *WARNINGS, "-march=native")
+FAST = ("gcc", *OPTIMIZED, *WARNINGS, "-march=native")
 X86 = ("avx512", "avx2", "sse2")
 
 TOLERANCE = 1e-5
 """Rounding of sums of up to a thousand f32 products, relative to the largest value."""
 
 SIZES = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 24, 31, 33, 48, 49, 65])
-"""One, odd sizes, and the neighbours of each tile and vector size."""
+"""One, odd sizes, and the neighbors of each tile and vector size."""
 
 
 def with_epilogue(anchor: Node, choice: str) -> Node:
@@ -149,7 +149,7 @@ def check_with_zig(cases: Sequence[Case], folder: Path, device: str, **how: Any)
     """Run the cases as built by zig, which compiles for every device."""
     toolchain = find_toolchain(load_device(device))
     # Stripped, as in the backend: zig builds its libc again for programs with debug information.
-    compiler = (*toolchain.command, *OPTIMISED, *WARNINGS, "-s")
+    compiler = (*toolchain.command, *OPTIMIZED, *WARNINGS, "-s")
     check(cases, folder, compiler, environment=toolchain.environment, **how)
 
 

@@ -16,7 +16,7 @@ import click
 import numpy as np
 from safetensors.numpy import save_file
 
-from pockengine.tests.backends.c.kill_trainings import OPTIMISED, command_of, newest
+from pockengine.tests.backends.c.kill_trainings import OPTIMIZED, command_of, newest
 from pockengine.tests.backends.c.programs import build_sanitized, point_graph
 from pockengine.tests.backends.c.runner import Runner, as_rows, initial
 
@@ -104,7 +104,7 @@ def main(count: int, seed: int) -> None:
     """Disturb trainings by each fault, and print the losses."""
     with tempfile.TemporaryDirectory() as place:
         folder, disk = Path(place), Path(place) / "disk"
-        path, program = build_sanitized(point_graph(), folder, OPTIMISED)
+        path, program = build_sanitized(point_graph(), folder, OPTIMIZED)
         weights, data = folder / "weights.safetensors", folder / "data.safetensors"
         save_file({**initial(program), **program.constants}, weights)
         batches = np.random.default_rng(0).standard_normal((7, 300)).astype(np.float32)

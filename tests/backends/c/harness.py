@@ -33,7 +33,7 @@ SANITIZED = (
     # Each access is checked by a call: gcc then compiles kernels in three quarters of the time.
     "--param=asan-instrumentation-with-call-threshold=0",
 )
-OPTIMISED = ("-O3",)
+OPTIMIZED = ("-O3",)
 CORES = 4
 """Of a test's device. Kernels run on one thread to all of them: a share must not assume all."""
 MACHINES = {"avx512": "-march=x86-64-v4", "avx2": "-march=x86-64-v3", "sse2": "-march=x86-64"}

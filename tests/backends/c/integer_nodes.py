@@ -1,4 +1,4 @@
-"""Random int8 products with their epilogues, drawn by hypothesis, and ops on quantised numbers."""
+"""Random int8 products with their epilogues, drawn by hypothesis, and ops on quantized numbers."""
 
 import itertools
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ I8 = DType.I8
 
 @st.composite
 def products(draw: st.DrawFn) -> tuple[Node, dict[str, np.ndarray]]:
-    """Draw a product, possibly with the epilogue of a quantised layer, and its operands."""
+    """Draw a product, possibly with the epilogue of a quantized layer, and its operands."""
     integer = lambda least, most: draw(st.integers(least, most))  # noqa: E731
     rng = np.random.default_rng(integer(0, 2**31))
     kernel, gap = (integer(1, 3), integer(1, 3)), (integer(1, 2), integer(1, 2))
@@ -42,7 +42,7 @@ def products(draw: st.DrawFn) -> tuple[Node, dict[str, np.ndarray]]:
     made = Graph("made", inputs=pair)
     node = Builder(made).emit(op, *pair, zeros=zeros, **attrs, **more)
     if op != "conv2d_dw" and draw(st.booleans()):
-        return _requantised(node, rng, known)
+        return _requantized(node, rng, known)
     return node, known
 
 
@@ -53,7 +53,7 @@ def _bytes(rng: np.random.Generator, shape: tuple[int, ...], kind: int) -> np.nd
     return rng.integers(-127 if kind else -128, 127, shape, np.int8, endpoint=True)
 
 
-def _requantised(
+def _requantized(
     node: Node, rng: np.random.Generator, known: Mapping[str, np.ndarray]
 ) -> tuple[Node, dict[str, np.ndarray]]:
     """Add a bias, rescale and narrow the sums of a convolution, plain or transposed."""
@@ -97,7 +97,7 @@ def rescalings() -> list[tuple[Node, dict[str, np.ndarray]]]:
 
 
 def elementwise_nodes() -> list[Node]:
-    """Every elementwise op on quantised numbers."""
+    """Every elementwise op on quantized numbers."""
     g = Builder(Graph("elementwise"))
     x, scale = g.input("x", TensorType(F32, (5, 37))), g.input("s", TensorType(F32, (37,)))
     q, sums = g.input("q", TensorType(I8, (5, 37))), g.input("i", TensorType(I32, (5, 37)))

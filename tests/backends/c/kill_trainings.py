@@ -20,7 +20,7 @@ from pockengine.tests.backends.c.runner import RATE, Runner, as_rows, initial
 from pockengine.tests.backends.c.sealed import texts_of
 
 STEPS, EVERY = 60, 4
-OPTIMISED = ("-O1",)
+OPTIMIZED = ("-O1",)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def main(count: int, seed: int) -> None:
     """Kill trainings, and print how many were lost or differ."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        path, program = build_sanitized(point_graph(), folder, OPTIMISED)
+        path, program = build_sanitized(point_graph(), folder, OPTIMIZED)
         weights, data = folder / "weights.safetensors", folder / "data.safetensors"
         save_file({**initial(program), **program.constants}, weights)
         batches = np.random.default_rng(0).standard_normal((7, 300)).astype(np.float32)

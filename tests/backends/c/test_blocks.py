@@ -171,7 +171,7 @@ def rounded_operands(product: Product, seed: int) -> list[tuple[Node, tuple[np.n
     return drawn
 
 
-@pytest.mark.parametrize("compiler", [FAST, NATIVE], ids=["optimised", "sanitized"])
+@pytest.mark.parametrize("compiler", [FAST, NATIVE], ids=["optimized", "sanitized"])
 @pytest.mark.parametrize("tiles", [False, True], ids=["vectors", "tiles"])
 def test_bf16_products_with_stored_weights_sum_in_f32(
     tiles: bool, compiler: tuple[str, ...], tmp_path: Path

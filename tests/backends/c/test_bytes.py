@@ -21,7 +21,7 @@ from pockengine.compiler.ir import F32, Builder, DType, Graph, Node, TensorType
 from pockengine.devices import Device, load_device
 from pockengine.tests.backends.c.harness import (
     MACHINES,
-    OPTIMISED,
+    OPTIMIZED,
     SANITIZED,
     Case,
     device_of,
@@ -72,10 +72,10 @@ def drawn() -> Any:
         ("avx2", SANITIZED),
         ("helium", SANITIZED),
         ("avx512", (*SANITIZED, MACHINES["avx2"])),
-        ("avx2", (*OPTIMISED, MACHINES["avx2"])),
+        ("avx2", (*OPTIMIZED, MACHINES["avx2"])),
         ("avx2", (*SANITIZED, *VNNI["avx2"])),
-        ("avx512", (*OPTIMISED, MACHINES["avx512"])),
-        ("avx512", (*OPTIMISED, *VNNI["avx512"])),
+        ("avx512", (*OPTIMIZED, MACHINES["avx512"])),
+        ("avx512", (*OPTIMIZED, *VNNI["avx512"])),
     ],
 )
 @drawn()
@@ -102,7 +102,7 @@ def test_products_on_boards_are_the_oracles(tmp_path: Path, name: str, found: li
         [*found, *rescalings()],
         device,
         tmp_path / "program",
-        (*toolchain.command, *OPTIMISED, "-s"),
+        (*toolchain.command, *OPTIMIZED, "-s"),
         threads=(1, 2),
         launcher=(emulator, "-cpu", device.emulator.cpu),
         environment=toolchain.environment,
@@ -155,7 +155,7 @@ def test_taps_of_few_channels_and_strides_are_the_oracles(
             pytest.skip("qemu-aarch64 is not installed: apt install qemu-user")
         device, toolchain = load_device(name), find_toolchain(load_device(name))
         how = {"launcher": ("qemu-aarch64",), "environment": toolchain.environment}
-        compiler = (*toolchain.command, *OPTIMISED, "-s")
+        compiler = (*toolchain.command, *OPTIMIZED, "-s")
     nodes, rng = windows(kind), np.random.default_rng(3)
     for node in nodes if kind == "few" else ():
         spec = CBackend(device).choose(node).spec

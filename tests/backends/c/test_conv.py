@@ -32,7 +32,7 @@ from pockengine.tests.backends.c.anchors import (
     epilogues,
     with_epilogue,
 )
-from pockengine.tests.backends.c.harness import OPTIMISED, device_of, emitter
+from pockengine.tests.backends.c.harness import OPTIMIZED, device_of, emitter
 from pockengine.tests.backends.c.problems import SETTINGS, convolution
 
 conv_kernel = emitter(CONVOLUTION)
@@ -118,7 +118,7 @@ def test_long_rows_of_taps_are_not_unrolled(tmp_path: Path) -> None:
     found = convolution((1, 1, 300, 3), (1, 200, 1, 3), padding=(0, 0, 99, 100), groups=3)
     cases = [case_of(node, direct_kernel, "avx2", seed) for seed, node in enumerate(found.values())]
     assert max(len(case.kernel.source) for case in cases) < 20_000
-    check(cases, tmp_path, ("gcc", *OPTIMISED, "-march=x86-64-v3"))
+    check(cases, tmp_path, ("gcc", *OPTIMIZED, "-march=x86-64-v3"))
 
 
 def test_large_weight_gradients_take_several_images(tmp_path: Path) -> None:

@@ -175,12 +175,12 @@ def fused(build: Callable[..., Sequence[Value]], *shapes: tuple[int, ...]) -> No
 
 
 def test_fusions_with_several_results_and_invariant_operands(tmp_path: Path) -> None:
-    def normalise(g: Builder, x: Value, scale: Value, shift: Value) -> list[Value]:
+    def normalize(g: Builder, x: Value, scale: Value, shift: Value) -> list[Value]:
         y = g.add(g.mul(x, scale), shift)
         return [y, g.relu(y), g.gt(y, g.scalar(0.5))]
 
     shapes = [((9, 5, 24), (24,), (24,)), ((2, 3, 5, 7), (2, 1, 1, 7), ()), ((300,), (300,), (1,))]
-    built = [fused(normalise, *each) for each in shapes]
+    built = [fused(normalize, *each) for each in shapes]
     check([case_of(node, "avx512", i) for i, node in enumerate(built)], tmp_path)
 
 

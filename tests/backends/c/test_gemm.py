@@ -130,7 +130,7 @@ def test_rows_whose_steps_lie_apart_are_copied(isa: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("isa", ["avx2", "avx512"])
-@pytest.mark.parametrize("compiler", [FAST, None], ids=["optimised", "sanitized"])
+@pytest.mark.parametrize("compiler", [FAST, None], ids=["optimized", "sanitized"])
 def test_rows_that_meet_many_panels_are_copied(
     isa: str, compiler: tuple[str, ...] | None, tmp_path: Path
 ) -> None:
@@ -186,7 +186,7 @@ def bf16_case(node: Node, seed: int) -> Case:
     return replace(case, operands=tuple(to_bf16(operand) for operand in case.operands))
 
 
-@pytest.mark.parametrize("compiler", [FAST, None], ids=["optimised", "sanitized"])
+@pytest.mark.parametrize("compiler", [FAST, None], ids=["optimized", "sanitized"])
 def test_bf16_products_sum_in_f32(compiler: tuple[str, ...] | None, tmp_path: Path) -> None:
     transposes = [(a, b) for a in (False, True) for b in (False, True)]
     shapes = [(17, 33, 65), (48, 40, 1001), (600, 50, 700)]
@@ -228,7 +228,7 @@ def tiled_cases() -> list[Case]:
     return cases + [amx_case(node, 1) for node in in_blocks]
 
 
-@pytest.mark.parametrize("compiler", [FAST, None], ids=["optimised", "sanitized"])
+@pytest.mark.parametrize("compiler", [FAST, None], ids=["optimized", "sanitized"])
 def test_tiles_of_bf16_sum_in_f32(compiler: tuple[str, ...] | None, tmp_path: Path) -> None:
     check(tiled_cases(), tmp_path, **({"compiler": compiler} if compiler else {}))
 
@@ -256,7 +256,7 @@ def test_a_device_without_bf16_is_refused() -> None:
         CBackend(load_device("rpi4"), bf16=True)
 
 
-@pytest.mark.parametrize("compiler", [FAST, None], ids=["optimised", "sanitized"])
+@pytest.mark.parametrize("compiler", [FAST, None], ids=["optimized", "sanitized"])
 def test_long_sums_are_finished_before_the_epilogue(
     compiler: tuple[str, ...] | None, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from pockengine.devices import load_device
 from pockengine.errors import CompileError
 from pockengine.tests.backends.c.harness import (
     MACHINES,
-    OPTIMISED,
+    OPTIMIZED,
     SANITIZED,
     Case,
     device_of,
@@ -91,8 +91,8 @@ def cases_of(nodes: list[Node], isa: str, known: dict[str, np.ndarray] | None = 
         ("avx2", ("gcc", *SANITIZED)),
         ("dsp", ("gcc", *SANITIZED)),
         ("helium", ("gcc", *SANITIZED)),
-        ("sse2", ("gcc", *OPTIMISED, MACHINES["sse2"])),
-        ("avx2", ("gcc", *OPTIMISED, MACHINES["avx2"])),
+        ("sse2", ("gcc", *OPTIMIZED, MACHINES["sse2"])),
+        ("avx2", ("gcc", *OPTIMIZED, MACHINES["avx2"])),
     ],
 )
 def test_products_of_integers_are_the_oracles(
@@ -118,7 +118,7 @@ def test_integers_on_the_dsp_are_the_oracles(tmp_path: Path) -> None:
     cases = cases_of(elementwise_nodes(), device.cpu.isa, known)
     cases += cases_of([fused], device.cpu.isa, fixed)
     toolchain = find_toolchain(device)
-    compiler = (*toolchain.command, *OPTIMISED, "-s")
+    compiler = (*toolchain.command, *OPTIMIZED, "-s")
     how = {"launcher": (emulator, "-cpu", device.emulator.cpu)}
     found = run_cases(cases, tmp_path, compiler, environment=toolchain.environment, **how)
     for case, runs in zip(cases, found, strict=True):
@@ -135,7 +135,7 @@ def test_products_with_one_operand_of_integers(tmp_path: Path, first: DType, sec
 
 
 def fused_convolution() -> tuple[Node, dict[str, np.ndarray]]:
-    """Return a convolution whose sums are requantised in its epilogue, and its inputs."""
+    """Return a convolution whose sums are requantized in its epilogue, and its inputs."""
     g = Builder(Graph("fused"))
     x, w = g.input("x", TensorType(I8, (2, 6, 6, 3))), g.input("w", TensorType(I8, (3, 3, 3, 21)))
     multiplier, exponent = fixed_point(np.geomspace(1e-4, 0.7, 21))

@@ -18,7 +18,7 @@ from pockengine.compiler.ir import BOOL, F32, I32, Builder, DType, Graph, Node, 
 from pockengine.compiler.passes.kernels.fuse import Fuse
 from pockengine.compiler.target import Target
 from pockengine.devices import Device, load_device
-from pockengine.tests.backends.c.harness import OPTIMISED, Case, device_of, run_cases
+from pockengine.tests.backends.c.harness import OPTIMIZED, Case, device_of, run_cases
 
 TYPES = {"float32": F32, "int32": I32, "int8": DType.I8, "bool": BOOL}
 DSP = load_device("snapdragon-dsp")
@@ -42,7 +42,7 @@ def floats(rng: np.random.Generator) -> list[np.ndarray]:
 
 
 def beside_halves(rng: np.random.Generator, scale: np.ndarray) -> np.ndarray:
-    """Numbers whose quotients by the scale are halves, almost halves, or their neighbours."""
+    """Numbers whose quotients by the scale are halves, almost halves, or their neighbors."""
     halves = rng.integers(-260, 260, (ROWS, COLUMNS)) + 0.5
     exact = (halves * scale.astype(np.float64)).astype(np.float32)
     off = rng.integers(-3, 4, exact.shape)
@@ -108,7 +108,7 @@ def check(found: Sequence[Case], folder: Path, device: Device = DSP) -> None:
     how = {"launcher": launcher, "environment": toolchain.environment}
     with np.errstate(all="ignore"):
         expected = [case.expected[0] for case in found]
-    compiler = (*toolchain.command, *OPTIMISED, "-s")
+    compiler = (*toolchain.command, *OPTIMIZED, "-s")
     for case, wanted, runs in zip(
         found, expected, run_cases(found, folder, compiler, threads=(1, 2), **how), strict=True
     ):

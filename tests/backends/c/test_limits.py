@@ -24,7 +24,7 @@ def wide_graph(elements: int) -> Graph:
     """A trained scalar over this many inputs: an arena of eight bytes per input."""
     g = Builder(Graph("wide"))
     x = g.input("x", TensorType(F32, (elements,)))
-    away = g.sub(x, g.param("centre", g.graph.constants[g.scalar(0.5)]))
+    away = g.sub(x, g.param("center", g.graph.constants[g.scalar(0.5)]))
     g.output("away", away)
     g.output("loss", g.reduce_mean(g.square(away), axes=(0,)))
     return g.graph

@@ -69,7 +69,7 @@ def test_the_tokens_see_what_a_compiler_sees() -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS[:8], ids=range(8))
-def test_names_of_a_scheme_and_an_optimiser_change_no_token(attack: str) -> None:
+def test_names_of_a_scheme_and_an_optimizer_change_no_token(attack: str) -> None:
     def training(name: str) -> Training:
         rules = ((name.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]"), "full"),)
         choices = tuple((pattern, parse_choice(kind, "")) for pattern, kind in rules)

@@ -72,14 +72,14 @@ def drawn(height: int, width: int, seed: int) -> Image.Image:
 def save_kinds(folder: Path, height: int, width: int, seed: int) -> None:
     """Save a picture as PNG with every pixel format."""
     picture, name = drawn(height, width, seed), folder / f"{seed:03d}"
-    veiled, grey = picture.copy(), picture.convert("L")
-    veiled.putalpha(grey)
+    veiled, gray = picture.copy(), picture.convert("L")
+    veiled.putalpha(gray)
     turned = Image.Exif()
     turned[0x112] = 1 + seed % 8
-    picture.save(f"{name}-colour.png", exif=turned)
-    grey.save(f"{name}-grey.PNG")
+    picture.save(f"{name}-color.png", exif=turned)
+    gray.save(f"{name}-gray.PNG")
     veiled.save(f"{name}-veiled.png")
-    veiled.convert("LA").save(f"{name}-grey-veiled.png")
+    veiled.convert("LA").save(f"{name}-gray-veiled.png")
     picture.convert("1").save(f"{name}-bits.png")
     picture.quantize(9).save(f"{name}-palette.png", transparency=3)
     deep = np.random.default_rng(seed).integers(0, 1 << 16, (height, width)).astype(np.uint16)
@@ -252,7 +252,7 @@ def spoil(folder: Path, photos: Path) -> dict[str, str]:
     sound_png = (files(photos)[0]).read_bytes()
     bad = bad_files(sound_png, (folder / "sound.jpg").read_bytes())
     drawn(20, 20, 1).convert("CMYK").save(folder / "dogs" / "four.jpg")
-    faults = {"four.jpg": "its channels are neither grey nor three colours"}
+    faults = {"four.jpg": "its channels are neither gray nor three colors"}
     for name, (content, why) in bad.items():
         (folder / "dogs" / name).write_bytes(content)
         faults[name] = why

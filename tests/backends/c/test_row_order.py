@@ -68,7 +68,7 @@ def test_every_row_comes_once(rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [2, 3, 5, 10, 50])
-def test_no_row_is_favoured(rows: int) -> None:
+def test_no_row_is_favored(rows: int) -> None:
     """Pearson's chi-square of the row at an index, over seeds and over epochs, within 5 sigma."""
     draws = 600
     for place in (0, rows - 1):
@@ -87,8 +87,8 @@ def test_epochs_and_seeds_have_orders_of_their_own() -> None:
     assert len(set(orders)) == 4
 
 
-def test_neighbours_are_parted() -> None:
-    """Neighbouring rows are neighbours in an epoch only by chance."""
+def test_neighbors_are_parted() -> None:
+    """Neighboring rows are neighbors in an epoch only by chance."""
     order = RowOrder(10000, 5, shuffled=True).rows_at(0, 0, 10000)
     assert np.count_nonzero(np.diff(order) == 1) < 10
     assert abs(np.corrcoef(order[:-1], order[1:])[0, 1]) < 0.05

@@ -1,4 +1,4 @@
-"""Generated C trains shared, factorised and reshaped params as in the oracle."""
+"""Generated C trains shared, factorized and reshaped params as in the oracle."""
 
 from pathlib import Path
 

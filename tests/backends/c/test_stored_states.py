@@ -115,7 +115,7 @@ def coding(signed: bool) -> Graph:
 
 
 def near_borders(signed: bool) -> np.ndarray:
-    """Each border with its neighbours, in blocks with a 1."""
+    """Each border with its neighbors, in blocks with a 1."""
     middle = borders(signed)
     near = [middle, np.nextafter(middle, np.float32(-2)), np.nextafter(middle, np.float32(2))]
     blocks = np.pad(np.stack(near, axis=1).reshape(3, 255), ((0, 0), (0, 1)), constant_values=1)

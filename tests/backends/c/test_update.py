@@ -1,4 +1,4 @@
-"""Every optimiser in generated C agrees with the oracle, also for a share of the channels."""
+"""Every optimizer in generated C agrees with the oracle, also for a share of the channels."""
 
 import platform
 from functools import reduce
@@ -81,7 +81,7 @@ TOGETHER: dict[str, Optimizer] = {
     "muon-others": Muon(nesterov=False, others=Lamb()),
     "sparseadam": SparseAdam(),
 }
-"""Elementwise optimisers: each trains its own weights in one program."""
+"""Elementwise optimizers: each trains its own weights in one program."""
 
 
 def regression() -> Graph:
@@ -97,7 +97,7 @@ def regression() -> Graph:
 
 
 def regressions() -> Graph:
-    """The same for each optimiser of `TOGETHER`; the loss is the sum."""
+    """The same for each optimizer of `TOGETHER`; the loss is the sum."""
     g = Builder(Graph("regressions"))
     rng = np.random.default_rng(0)
     x = g.input("x", TensorType(F32, (6, 10)))

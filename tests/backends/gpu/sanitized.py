@@ -144,7 +144,7 @@ class Sanitized:
         return _run(command)
 
     def barriers(self, order: int = 0) -> list[tuple[int, int]]:
-        """Run all kernels, without undefined behaviour; return each one's barriers reached, as
+        """Run all kernels, without undefined behavior; return each one's barriers reached, as
         numbers of the case and of the barrier.
         """
         done = self.run(order)

@@ -55,12 +55,12 @@ def test_pairs_of_frozen_weights_are_exact_until_the_runtime_fuses_them(
 ) -> None:
     plain = onnxruntime.SessionOptions
 
-    def unoptimised() -> onnxruntime.SessionOptions:
+    def unoptimized() -> onnxruntime.SessionOptions:
         options = plain()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         return options
 
-    monkeypatch.setattr(onnxruntime, "SessionOptions", unoptimised)
+    monkeypatch.setattr(onnxruntime, "SessionOptions", unoptimized)
     training = Training(PART, Sgd(momentum=0.9), integers=Integers("f32"))
 
     _check_steps(*_compiled(training, "onnx", tmp_path / "artifact"), rtol=1e-6)
@@ -121,7 +121,7 @@ ZERO = {"zero": 3, "low": -120, "high": 100}
 
 @pytest.mark.parametrize("scale", [np.float32(0.1), np.array([0.1, 0.02], np.float32)])
 @pytest.mark.parametrize("limits", [{}, ZERO], ids=["whole", "limits"])
-def test_numbers_are_quantised_like_the_oracle(
+def test_numbers_are_quantized_like_the_oracle(
     scale: np.ndarray, limits: dict[str, int], tmp_path: Path
 ) -> None:
     g = Builder(Graph("net"))

@@ -10,7 +10,7 @@ import pytest
 
 from pockengine.errors import FarmError
 from pockengine.farm.boards.conditions import Conditions
-from pockengine.farm.boards.facts import ask, parse, recognise
+from pockengine.farm.boards.facts import ask, parse, recognize
 from pockengine.farm.transports.local import LocalTransport
 from pockengine.tests.farm.helpers import script
 
@@ -45,10 +45,10 @@ def test_facts_of_this_machine() -> None:
     assert facts.disk_bytes
 
 
-def test_raspberry_pi_is_recognised() -> None:
+def test_raspberry_pi_is_recognized() -> None:
     facts = parse(PI, "pi")
 
-    assert recognise(facts) == "rpi4"
+    assert recognize(facts) == "rpi4"
     assert (facts.governor, facts.frequency_mhz, facts.cores) == ("ondemand", 1500.0, 4)
     assert facts.temperature_c == 51.6
     assert facts.flags == 0x50005
@@ -64,8 +64,8 @@ def test_raspberry_pi_is_recognised() -> None:
         ("cpu model name Some x86 CPU", None),
     ],
 )
-def test_other_devices_are_recognised_by_their_files(report: str, device: str | None) -> None:
-    assert recognise(parse(report, "b")) == device
+def test_other_devices_are_recognized_by_their_files(report: str, device: str | None) -> None:
+    assert recognize(parse(report, "b")) == device
 
 
 def test_full_disk_and_wrong_clock_have_warnings_with_a_fix() -> None:
@@ -138,7 +138,7 @@ def test_phone_reports_model_battery_and_fast_cores(
         facts = ask(transport, str(tmp_path))
 
     assert facts.model == "Google Pixel 9, Android arm64-v8a i8mm, 15"
-    assert recognise(facts) == "phone-arm64"
+    assert recognize(facts) == "phone-arm64"
     assert (facts.max_frequency_mhz, facts.temperature_c) == (3100.0, 44.0)
     assert (facts.battery, facts.plugged, facts.thermal) == (9, True, 2)
     assert "battery: 9 %, plugged in" in facts.describe()

@@ -234,7 +234,7 @@ def test_passing_batch_exits_with_0(tmp_path: Path) -> None:
         ("[[job", "cannot read the jobs"),
         ("job = 3", "no [[job]]"),
         ("[[job]]\nname = 'a'", "job 1: name and program are needed"),
-        ("[[job]]\nname = 'a'\nprogram = 'program'\ncolour = 1", "unknown colour"),
+        ("[[job]]\nname = 'a'\nprogram = 'program'\ncolor = 1", "unknown color"),
         ("[[job]]\nname = 'a'\nprogram = 'nosuch'", "there is no file"),
         (
             "[[job]]\nname = 'a'\nprogram = 'program'\ninputs = { 'x' = '.' }",

@@ -1,4 +1,4 @@
-"""A worker without a framework; the engine name selects its behaviour."""
+"""A worker without a framework; the engine name selects its behavior."""
 
 import os
 import sys

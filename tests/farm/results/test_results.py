@@ -93,8 +93,8 @@ def test_records_are_found_by_their_fields(tmp_path: Path) -> None:
     found = results.find({"device": "rpi4", "scheme": "bias-only"})
 
     assert [one.scheme for one in found] == ["bias-only"]
-    with pytest.raises(FarmError, match=r"no field 'colour'.*scheme"):
-        results.find({"colour": "red"})
+    with pytest.raises(FarmError, match=r"no field 'color'.*scheme"):
+        results.find({"color": "red"})
 
 
 def test_storing_is_atomic(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ BY_CPU = {
     "fmax: gradient 1": AT_NAN,
     "fmin: gradient 0": AT_NAN,
     "fmin: gradient 1": AT_NAN,
-    "gelu: result 0": "PyTorch's vectorised erf is NaN at infinity; gelu there is infinity",
+    "gelu: result 0": "PyTorch's vectorized erf is NaN at infinity; gelu there is infinity",
     "hardswish: gradient 0": AT_NAN,
     "logit of eps: gradient 0": AT_NAN,
     "selu: gradient 0": AT_NAN,

@@ -11,7 +11,7 @@ ROUNDED = (
     "TensorFlow's exp(x) - 1 is 0 for small negative x, so its gradient takes the other branch"
 )
 WHOLE = "the quotient by infinity is rounded down to -1; it is 0 in TensorFlow"
-ROOT = "a root of -0 or minus infinity, which TensorFlow's optimiser may compute as a power"
+ROOT = "a root of -0 or minus infinity, which TensorFlow's optimizer may compute as a power"
 
 EXEMPT = {
     "all prod of minus infinities: gradient 0": OF_INFINITIES,

@@ -58,7 +58,7 @@ def test_function_trains_and_returns_its_pytree(tmp_path: Path) -> None:
     np.testing.assert_array_equal(saved["last.kernel"], tuned["last"]["kernel"])
 
 
-def test_user_defined_loss_is_recognised_and_trains() -> None:
+def test_user_defined_loss_is_recognized_and_trains() -> None:
     params, x, y = parameters(), random(5, 6), np.array([0, 2, -1, 1, 0], np.int32)
     compiled = pockengine.compile(loss_of, (params, x, y))
     with compiled.session() as session:

@@ -1,4 +1,4 @@
-"""One step of many kinds of Flax modules, and of optax's optimisers, compared with JAX."""
+"""One step of many kinds of Flax modules, and of optax's optimizers, compared with JAX."""
 
 from collections.abc import Callable
 from typing import Any

@@ -313,10 +313,10 @@ def test_reductions_over_the_axis_of_vmap() -> None:
         mean, most = lax.pmean(row, "rows"), lax.pmax(row, "rows")
         return row - mean, most - lax.pmin(row, "rows"), lax.psum((row, row**2), "rows")
 
-    centred = jax.vmap(lambda row: (row - lax.pmean(row, "rows")) ** 2, axis_name="rows")
+    centered = jax.vmap(lambda row: (row - lax.pmean(row, "rows")) ** 2, axis_name="rows")
 
     check_function(jax.vmap(spread, axis_name="rows"), X)
-    check_function(jax.grad(lambda x: (centred(x) * x).sum()), X)
+    check_function(jax.grad(lambda x: (centered(x) * x).sum()), X)
 
 
 def test_python_numbers_among_the_results() -> None:

@@ -1,4 +1,4 @@
-"""Optimisers compared with optax's of the same name."""
+"""Optimizers compared with optax's of the same name."""
 
 import numpy as np
 import optax

@@ -36,7 +36,7 @@ def test_paths_without_a_model_are_reported() -> None:
         find_source("model.onx", ())
 
 
-def test_recognising_a_model_imports_no_framework() -> None:
+def test_recognizing_a_model_imports_no_framework() -> None:
     before = set(sys.modules)
     with pytest.raises(ImportModelError, match=r"a object is no model that pockengine\.compile"):
         find_source(object(), ())

@@ -14,7 +14,7 @@ FEATURES, CLASSES, BATCH = 4, 3, 8
 
 
 def classifier(*, norm: str = "L1", labels: str = "classlabels_ints", **more: object) -> ModelProto:
-    """Return the model of a scikit-learn pipeline: scaler, logistic regression, normaliser."""
+    """Return the model of a scikit-learn pipeline: scaler, logistic regression, normalizer."""
     names: object = [10, 20, 30] if labels == "classlabels_ints" else ["a", "b", "c"]
     options = {
         "coefficients": random(CLASSES * FEATURES).tolist(),

@@ -75,7 +75,7 @@ def float_net(residual: bool) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def quantised(
+def quantized(
     folder: Path,
     kind: QuantType,
     form: QuantFormat,
@@ -83,7 +83,7 @@ def quantised(
     residual: bool = False,
     narrow: bool = False,
 ) -> Path:
-    """Quantise the net with ONNX Runtime's own tool, with 7-bit weights if `narrow`."""
+    """Quantize the net with ONNX Runtime's own tool, with 7-bit weights if `narrow`."""
     inputs, made = folder / "float.onnx", folder / "int8.onnx"
     onnx.save(float_net(residual), inputs)
     quantize_static(
@@ -131,7 +131,7 @@ def test_the_forward_pass_equals_onnxruntime(
 ) -> None:
     # The option makes weights u8, and ONNX Runtime has no QGemm of u8 weights and s8 activations.
     narrow = (kind, form) == (QuantType.QInt8, QuantFormat.QOperator)
-    path = quantised(tmp_path, kind, form, residual=residual, narrow=narrow)
+    path = quantized(tmp_path, kind, form, residual=residual, narrow=narrow)
     x = np.random.default_rng(2).standard_normal((2, 3, 12, 12)).astype(np.float32)
     graph = from_onnx(path, integers=True)
     np.testing.assert_array_equal(by_us(graph, x), by_onnxruntime(path, x, narrow=narrow))
@@ -139,7 +139,7 @@ def test_the_forward_pass_equals_onnxruntime(
 
 def test_without_integers_the_model_is_the_float_one(tmp_path: Path) -> None:
     """The two differ by rounding alone."""
-    path = quantised(tmp_path, QuantType.QInt8, QuantFormat.QDQ, residual=True)
+    path = quantized(tmp_path, QuantType.QInt8, QuantFormat.QDQ, residual=True)
     x = np.random.default_rng(2).standard_normal((2, 3, 12, 12)).astype(np.float32)
     graph = from_onnx(path)
     assert all(param.quantization is None for param in graph.params.values())
@@ -148,7 +148,7 @@ def test_without_integers_the_model_is_the_float_one(tmp_path: Path) -> None:
 
 
 def test_it_trains_in_int8_and_exports_int8(tmp_path: Path) -> None:
-    path = quantised(tmp_path, QuantType.QInt8, QuantFormat.QDQ, residual=True)
+    path = quantized(tmp_path, QuantType.QInt8, QuantFormat.QDQ, residual=True)
     rng = np.random.default_rng(3)
     x = rng.standard_normal((2, 3, 12, 12)).astype(np.float32)
     batch = {"x": x, "target": np.array([1, 3])}
@@ -287,7 +287,7 @@ def test_dynamic_ranges_import_as_the_float_model(tmp_path: Path, each_channel: 
 
 
 def test_a_model_that_rounds_is_checked_by_the_oracle(tmp_path: Path) -> None:
-    path = quantised(tmp_path, QuantType.QInt8, QuantFormat.QDQ, residual=False)
+    path = quantized(tmp_path, QuantType.QInt8, QuantFormat.QDQ, residual=False)
 
     with pytest.warns(CheckWarning, match="compared with the oracle alone"):
         pockengine.compile(path, (random_rows(),), loss="cross_entropy", check=True)

@@ -128,12 +128,12 @@ def test_decomposed_norms_and_softmax_are_fused() -> None:
     vectors = {"eps": np.float32(1e-5), "scale": random(8), "shift": random(8, seed=1)}
     nodes = [
         helper.make_node("ReduceMean", ["x", "axes"], ["mean"]),
-        helper.make_node("Sub", ["x", "mean"], ["centred"]),
-        helper.make_node("Mul", ["centred", "centred"], ["squares"]),
+        helper.make_node("Sub", ["x", "mean"], ["centered"]),
+        helper.make_node("Mul", ["centered", "centered"], ["squares"]),
         helper.make_node("ReduceMean", ["squares", "axes"], ["var"]),
         helper.make_node("Add", ["var", "eps"], ["room"]),
         helper.make_node("Sqrt", ["room"], ["deviation"]),
-        helper.make_node("Div", ["centred", "deviation"], ["normal"]),
+        helper.make_node("Div", ["centered", "deviation"], ["normal"]),
         helper.make_node("Mul", ["normal", "scale"], ["scaled"]),
         helper.make_node("Add", ["scaled", "shift"], ["shifted"]),
         helper.make_node("ReduceMax", ["shifted", "axes"], ["most"]),

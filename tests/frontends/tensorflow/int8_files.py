@@ -44,7 +44,7 @@ def interpreter_of(path: Path) -> "tf.lite.Interpreter":
 
 
 def our_tensors(model: LiteModel, x: np.ndarray) -> dict[int, np.ndarray]:
-    """Compute every quantised tensor of a file by the oracle in integer arithmetic."""
+    """Compute every quantized tensor of a file by the oracle in integer arithmetic."""
     name, whole = (
         model.name_of(model.main.inputs[0]),
         OperatorWalker(model, integers=True, chosen={}),
@@ -53,7 +53,7 @@ def our_tensors(model: LiteModel, x: np.ndarray) -> dict[int, np.ndarray]:
     whole.build(whole.main)
     for number, value in whole.main.known.items():
         tensor = model.main.tensors[number]
-        if tensor.quantised and tensor.data is None:
+        if tensor.quantized and tensor.data is None:
             whole.g.output(str(number), framework_order(whole.g, value))
     graph = whole.g.graph
     HoldIntegers().run(graph)
@@ -74,9 +74,9 @@ def check_file(path: Path) -> None:
     reference.invoke()
     found = our_tensors(model, x)
     results = [number for operator in model.main.operators for number in operator.outputs]
-    quantised = {number for number in results if model.main.tensors[number].quantised}
-    assert quantised
-    assert quantised <= found.keys()
+    quantized = {number for number in results if model.main.tensors[number].quantized}
+    assert quantized
+    assert quantized <= found.keys()
     for number, real in found.items():
         tensor = model.main.tensors[number]
         integers = np.rint(real / tensor.scale[0] + int(tensor.zero[0])).astype(np.int64)

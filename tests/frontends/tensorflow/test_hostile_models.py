@@ -196,7 +196,7 @@ def test_weights_outside_their_file_are_refused(
 
 
 class Writer(tf.saved_model.experimental.TrackableResource):
-    """A resource whose initialiser writes a file; every load runs the initialiser."""
+    """A resource whose initializer writes a file; every load runs the initializer."""
 
     def __init__(self, mark: Path) -> None:
         super().__init__()
@@ -227,7 +227,7 @@ def saved(folder: Path, module: tf.Module) -> Path:
     return folder
 
 
-def test_an_initialiser_never_writes(tmp_path: Path) -> None:
+def test_an_initializer_never_writes(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     path = saved(tmp_path / "model", Module(Writer(mark)))
     mark.unlink(missing_ok=True)

@@ -43,10 +43,10 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
 """Reduced models: ResNet50 and EfficientNetB0 repeat equal blocks, so two of each kind suffice."""
 
 
-def stabilised(model: keras.Model) -> keras.Model:
+def stabilized(model: keras.Model) -> keras.Model:
     """Start batch norms at 2 +- 0.3, the middle of ReLU6; make logits small; disable dropout.
 
-    A freshly initialised net that normalises over four pictures of one pixel amplifies rounding by
+    A freshly initialized net that normalizes over four pictures of one pixel amplifies rounding by
     orders of magnitude within one step. Dropout is disabled as our random masks differ.
     """
     for layer in model._flatten_layers():
@@ -78,7 +78,7 @@ def test_application_trains_as_in_keras(name: str) -> None:
     rescales = "V3" in name or "Efficient" in name  # takes pixels from 0 to 255
 
     check_compiled_training(
-        stabilised(MODELS[name]()), bytes_like if rescales else pictures(4, 32, CLASSES)
+        stabilized(MODELS[name]()), bytes_like if rescales else pictures(4, 32, CLASSES)
     )
 
 

@@ -192,7 +192,7 @@ def test_projections_equal_tensorflow(interpolation: str, fill_mode: str) -> Non
     np.testing.assert_allclose(found, projected(x, PROJECTIONS), rtol=1e-4, atol=1e-5)
 
 
-def test_colours_equal_tensorflow() -> None:
+def test_colors_equal_tensorflow() -> None:
     x = np.random.default_rng(0).uniform(0, 1, (2, 4, 4, 3)).astype(np.float32)
     x[0, 0] = [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [0.5, 0.5, 0.2], [0.2, 0.7, 0.7]]
     for function in (tf.image.rgb_to_hsv, tf.image.hsv_to_rgb):

@@ -82,11 +82,11 @@ def test_a_wrong_import_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         pockengine.compile(model, inputs, loss="cross_entropy", check=True)
 
 
-class Centred(keras.Model):
-    """Branches on its mode: centres the input in inference only."""
+class Centered(keras.Model):
+    """Branches on its mode: centers the input in inference only."""
 
     def __init__(self) -> None:
-        super().__init__(name="centred")
+        super().__init__(name="centered")
         self.dense = layers.Dense(4)
 
     def call(self, x: Any, training: bool = False) -> Any:
@@ -95,5 +95,5 @@ class Centred(keras.Model):
 
 def test_a_model_with_another_prediction_in_inference_is_reported() -> None:
     x = np.random.default_rng(0).random((8, 6), np.float32)
-    with pytest.raises(CheckError, match="centred: output 'output' in evaluation mode is wrong"):
-        pockengine.compile(Centred(), (x,), loss="cross_entropy", check=True)
+    with pytest.raises(CheckError, match="centered: output 'output' in evaluation mode is wrong"):
+        pockengine.compile(Centered(), (x,), loss="cross_entropy", check=True)

@@ -272,7 +272,7 @@ def test_weights_round_trip_unchanged() -> None:
         load_weights(model, {model.variables[-1].path: np.zeros(5, np.float32)})
 
 
-def test_tensorflow_models_are_recognised() -> None:
+def test_tensorflow_models_are_recognized() -> None:
     assert is_tensorflow(recurrent())
     assert is_tensorflow(layers.Dense(2))
     assert is_tensorflow(tf.function(lambda x: x))

@@ -88,7 +88,7 @@ OPTIMIZERS = {
     "Adam": optimizers.Adam(0.01, epsilon=1e-3),
     "AdamW": optimizers.AdamW(0.01, weight_decay=0.1),
     "RMSprop": optimizers.RMSprop(0.01, epsilon=1e-3),
-    "RMSprop, centred": optimizers.RMSprop(0.01, momentum=0.5, centered=True, weight_decay=0.1),
+    "RMSprop, centered": optimizers.RMSprop(0.01, momentum=0.5, centered=True, weight_decay=0.1),
     "Adagrad": optimizers.Adagrad(0.05),
     "Adafactor": optimizers.Adafactor(0.05, weight_decay=0.1),
     "Lion": optimizers.Lion(0.001, weight_decay=0.1),
@@ -145,7 +145,7 @@ def test_cross_entropy_is_one_op_from_logits_and_from_probabilities() -> None:
     assert [node.op for node in logits.nodes] == [node.op for node in ours.nodes]
 
 
-def test_batch_norm_and_dropout_are_recognised() -> None:
+def test_batch_norm_and_dropout_are_recognized() -> None:
     model = keras.Sequential(
         [
             keras.Input((8, 8, 3)),
@@ -188,5 +188,5 @@ def test_unknown_losses_and_probabilities_as_logits_are_refused() -> None:
         from_tensorflow(cnn(), (x,), loss="nonsense")
     found = run(graph, {feed: x, "target": target})["loss"]
     expected = losses.sparse_categorical_crossentropy(target, model(x, training=True))
-    penalty = float(sum(model.losses))  # the head's regulariser
+    penalty = float(sum(model.losses))  # the head's regularizer
     assert float(found) == pytest.approx(float(np.mean(expected)) + penalty, rel=1e-4)

@@ -257,14 +257,14 @@ def test_damaged_model_is_an_error(name: str, tmp_path: Path) -> None:
 
 
 @functools.cache
-def lite(quantised: bool = False) -> bytes:
-    """Convert the CNN for one sample; `quantised` calibrates it on the sample pictures."""
+def lite(quantized: bool = False) -> bytes:
+    """Convert the CNN for one sample; `quantized` calibrates it on the sample pictures."""
     model = cnn(batch=1)
     model.get_layer("norm").moving_mean.assign(np.full(4, 0.1, np.float32))
     for name in ("conv2", "middle"):  # equal vectors are stored once
         model.get_layer(name).bias.assign(np.full(4, 0.5, np.float32))
     converter = tf.lite.TFLiteConverter.from_keras_model(model)
-    if quantised:
+    if quantized:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
         converter.representative_dataset = lambda: ([x[None]] for x in X)
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
@@ -297,8 +297,8 @@ def test_tflite_model_has_equal_outputs_and_trains(tmp_path: Path) -> None:
     assert shapes == {(4, 3, 3, 3), (4,), (1, 3, 3, 4), (4, 4), (3, 4)}  # as in the file
 
 
-def test_quantised_tflite_model_is_imported_as_floats(tmp_path: Path) -> None:
-    data = lite(quantised=True)
+def test_quantized_tflite_model_is_imported_as_floats(tmp_path: Path) -> None:
+    data = lite(quantized=True)
     (tmp_path / "model.tflite").write_bytes(data)
 
     graph = from_tensorflow(tmp_path / "model.tflite", (X,))

@@ -335,7 +335,7 @@ def test_custom_training_code_of_a_model_is_refused() -> None:
     assert from_tensorflow(bound, (x,), training=False).params
 
 
-class Penalising(layers.Layer):
+class Penalizing(layers.Layer):
     """A layer that adds its own loss."""
 
     def call(self, x: Any) -> Any:
@@ -351,7 +351,7 @@ def test_every_penalty_of_a_model_counts(loss: str) -> None:
         3, kernel_regularizer="l2", bias_regularizer="l1", activity_regularizer="l2", name="head"
     )
     frozen = layers.Dense(4, kernel_regularizer="l2", trainable=False)
-    model = keras.Sequential([keras.Input((4,)), frozen, Penalising(), dense])
+    model = keras.Sequential([keras.Input((4,)), frozen, Penalizing(), dense])
     graph = from_tensorflow(model, (x,), loss=loss)
     entry = compile_program(graph, Training(), check=True).entries["train"].graph
     feed = {graph.inputs[0].name: x, "target": y}

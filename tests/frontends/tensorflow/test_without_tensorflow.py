@@ -53,6 +53,6 @@ def test_weights_of_another_graph_are_reported() -> None:
         to_weights(Graph("test"), {"x": np.ones(3, np.float32)})
 
 
-def test_no_model_is_recognised_without_tensorflow() -> None:
+def test_no_model_is_recognized_without_tensorflow() -> None:
     assert not is_tensorflow(np.zeros(3))
     assert not is_tensorflow(lambda x: x)

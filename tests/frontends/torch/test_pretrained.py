@@ -51,7 +51,7 @@ def square(picture: torch.Tensor, side: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("net", ["mcunet-5fps", "mbv2-w0.35", "proxyless-w0.3"])
-def test_dequantised_net_recognises_photographs(data: Path, net: str) -> None:
+def test_dequantized_net_recognizes_photographs(data: Path, net: str) -> None:
     model = load_int8(data / "weights" / "mcunet_int8" / f"{net}.npz")
     graph = from_torch(model, (torch.zeros(1, 3, 128, 128),))
 
@@ -61,7 +61,7 @@ def test_dequantised_net_recognises_photographs(data: Path, net: str) -> None:
         assert int(logits.argmax()) in classes
 
 
-def test_cifar_resnet_recognises_test_pictures(data: Path) -> None:
+def test_cifar_resnet_recognizes_test_pictures(data: Path) -> None:
     image = pytest.importorskip("PIL.Image", reason="the CIFAR-10 pictures are JPEG: needs Pillow")
     model = load_cifar_resnet(data / "weights" / "resnet_cifar10" / "resnet20-12fca82f.npz")
     count = 200

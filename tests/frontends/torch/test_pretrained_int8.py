@@ -80,7 +80,7 @@ def reference(path: Path, picture: np.ndarray) -> np.ndarray:
 
 
 def summed(one: Any, other: Any, skip: Mapping[str, Any]) -> torch.Tensor:
-    """Dequantise two integer tensors to f32, add them, and round to the sum's range."""
+    """Dequantize two integer tensors to f32, add them, and round to the sum's range."""
     reals = [(x - zero).float() * np.float32(scale) for x, scale, zero in (one, other)]
     return rounded(((reals[0] + reals[1]) / np.float32(skip["y_scale"])).double(), skip["y_zero"])
 

@@ -1,6 +1,6 @@
 """Whole models in generated C, compared with PyTorch.
 
-A freshly initialised deep net that normalises over a small batch is chaotic: one ReLU that rounds
+A freshly initialized deep net that normalizes over a small batch is chaotic: one ReLU that rounds
 to the other side is enough, and after a few steps PyTorch in f32 and in f64 differ by a percent.
 Deep nets therefore start with open gates, and each step starts from PyTorch's weights. //farm:bench
 runs ten steps without such resets, from weights that were trained on real pictures.

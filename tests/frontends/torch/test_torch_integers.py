@@ -1,4 +1,4 @@
-"""Int8 modules of PyTorch 2 export quantisation: equal forward pass, training in int8."""
+"""Int8 modules of PyTorch 2 export quantization: equal forward pass, training in int8."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ FINE = 2.0**-6
 
 
 def rounded(x: torch.Tensor, scale: float, zero: int, dtype: Any = torch.int8) -> torch.Tensor:
-    """Quantise and dequantise; unsigned integers equal the signed ones plus 128."""
+    """Quantize and dequantize; unsigned integers equal the signed ones plus 128."""
     low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
     range_ = scale, zero + low + 128, low, high, dtype
     return OPS.dequantize_per_tensor(OPS.quantize_per_tensor(x, *range_), *range_)
@@ -171,7 +171,7 @@ def test_weights_stored_as_floats_stay_floats() -> None:
 
 
 def one(range_: tuple[Any, ...], other: tuple[Any, ...] | None = None) -> nn.Module:
-    """Return a module that quantises in one range and dequantises in the same or another range."""
+    """Return a module that quantizes in one range and dequantizes in the same or another range."""
 
     class One(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -224,7 +224,7 @@ def test_a_float_module_is_refused() -> None:
 
 
 def test_a_torchao_conversion_is_imported() -> None:
-    """Its scales are arbitrary, so PyTorch's f32 sums may round to a neighbouring integer."""
+    """Its scales are arbitrary, so PyTorch's f32 sums may round to a neighboring integer."""
     convert = pytest.importorskip("torchao.quantization.pt2e.quantize_pt2e")
     quantizers = pytest.importorskip("torchao.testing.pt2e._xnnpack_quantizer")
     settings = quantizers.get_symmetric_quantization_config(is_per_channel=True)

@@ -173,7 +173,7 @@ CTC: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "without a path": lambda x: nn.CTCLoss(zero_infinity=True, reduction="none")(
         x.log_softmax(-1), LABELS, torch.tensor([7, 2, 1]), torch.tensor([3, 3, 2])
     ),
-    "not normalised": lambda x: F.ctc_loss(
+    "not normalized": lambda x: F.ctc_loss(
         x.log_softmax(-1) - 0.1, LABELS, (7, 6, 7), (2, 2, 2), reduction="none"
     ),
     "of one sample": lambda x: F.ctc_loss(
@@ -219,7 +219,7 @@ def test_wrong_losses_are_reported() -> None:
 
 
 class Margin(nn.Module):
-    """Cosines to learned class centres, times a learned temperature, as in ArcFace."""
+    """Cosines to learned class centers, times a learned temperature, as in ArcFace."""
 
     def __init__(self) -> None:
         super().__init__()

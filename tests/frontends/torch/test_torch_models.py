@@ -29,8 +29,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], int]] = {
 }
 
 
-def randomise_statistics(model: nn.Module) -> None:
-    """Randomise the statistics of batch norms, so that they are not an identity."""
+def randomize_statistics(model: nn.Module) -> None:
+    """Randomize the statistics of batch norms, so that they are not an identity."""
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.normal_(module.running_mean, 0.0, 0.1)
@@ -44,7 +44,7 @@ def test_model_with_frozen_statistics_equals_pytorch(name: str) -> None:
     torch.manual_seed(0)
     build, resolution = MODELS[name]
     model = build().eval()
-    randomise_statistics(model)
+    randomize_statistics(model)
     check_forward(model, torch.randn(2, 3, resolution, resolution))
 
 
@@ -63,7 +63,7 @@ def test_convolutional_net_needs_one_transpose_at_its_input() -> None:
     assert graph.nodes[0].op == "transpose"
 
 
-def test_grey_pictures_need_no_transpose() -> None:
+def test_gray_pictures_need_no_transpose() -> None:
     graph = check_forward(SmallCNN().eval(), torch.randn(2, 1, 8, 8))
 
     assert "transpose" not in {node.op for node in graph.nodes}

@@ -146,7 +146,7 @@ def test_deterministic_dropout_draws_nothing(dropout: Draw, factor: float) -> No
     np.testing.assert_array_equal(found, factor * X.numpy())
 
 
-def test_reparametrisation_has_the_gradient_of_the_drawn_noise() -> None:
+def test_reparametrization_has_the_gradient_of_the_drawn_noise() -> None:
     class Encoder(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -44,7 +44,7 @@ class Averaged(nn.Module):
         return (y - self.mean) / self.spread.sum(0)
 
 
-class Quantised(nn.Module):
+class Quantized(nn.Module):
     """Picks the nearest codebook vector, which moves towards its inputs (VQ-VAE)."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ def pictures(*layers: nn.Module) -> nn.Sequential:
 
 NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "buffers": (Averaged, (3, 4)),
-    "codebook": (Quantised, (3, 4)),
+    "codebook": (Quantized, (3, 4)),
     "spectral norm": (lambda: parametrizations.spectral_norm(nn.Linear(4, 5)), (3, 4)),
     "old spectral norm": (lambda: utils.spectral_norm(nn.Linear(4, 5)), (3, 4)),
     "spectral norm of convolution": (
@@ -124,7 +124,7 @@ def net_of(name: str) -> tuple[nn.Module, list[tuple[torch.Tensor, torch.Tensor]
     net = make()
     batches = [(torch.randn(shape), LABELS) for _ in range(4)]
     with torch.no_grad():
-        net.eval()(batches[0][0])  # initialises lazy layers
+        net.eval()(batches[0][0])  # initializes lazy layers
     return net.train(), batches
 
 
@@ -244,7 +244,7 @@ def test_hooks_registered_in_the_first_call_are_registered_once() -> None:
 
 
 class Switched(nn.Module):
-    """Branches on buffers, as quantisation observers do."""
+    """Branches on buffers, as quantization observers do."""
 
     def __init__(self, *, counted: bool = False) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ def test_a_branch_on_an_unwritten_buffer_is_accepted() -> None:
         from_torch(Switched(counted=True), (torch.randn(3, 4),))
 
 
-def test_quantisation_aware_training_uses_the_observed_ranges() -> None:
+def test_quantization_aware_training_uses_the_observed_ranges() -> None:
     x, target = torch.randn(8, 3), torch.randn(8, 2)
     model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).train()
     model.qconfig = quantization.get_default_qat_qconfig("fbgemm")

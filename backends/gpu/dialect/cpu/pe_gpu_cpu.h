@@ -1,9 +1,9 @@
 /* The dialect of GPU kernels on a CPU: a checker, not built for speed.
  *
  * An item is a fiber. The groups of a launch run one after another in one thread; items run in a
- * selectable order, each up to its next barrier. Undefined behaviour of a GPU is found: a barrier
+ * selectable order, each up to its next barrier. Undefined behavior of a GPU is found: a barrier
  * that only some items of a group reach, or a warp's product without some of its items (the process
- * aborts with the name of the kernel), a read of uninitialised local memory (NaN), a write past its
+ * aborts with the name of the kernel), a read of uninitialized local memory (NaN), a write past its
  * end (aborts), a missing barrier (results depend on the order). A sanitizer finds more
  * (pe_gpu_watch.h).
  */

@@ -35,7 +35,7 @@ PE_INLINE void PE_FN(add_line)(PE_SUMS sum[PE_TAPS_W], const int8_t *a, const in
     for (; x < begin && x < PE_OUT_W; x++) {
         PE_FN(add_pixel)(sum, a, dy + x * PE_GROUPS, x * PE_STEP_W - PE_LEFT, 0, lanes);
     }
-#if PE_NEON /* neighbours read the same pixels, which stay in registers */
+#if PE_NEON /* neighbors read the same pixels, which stay in registers */
     for (; x + 3 < PE_OUT_W && (x + 3) * PE_STEP_W <= last; x += 4) {
         PE_UNROLL
         for (int i = 0; i < 4; i++) {

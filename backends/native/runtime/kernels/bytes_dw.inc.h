@@ -8,7 +8,7 @@
  * Parameters, besides those of bytes_tile.inc.h and the window of integer_conv.inc.h:
  *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)   the epilogue; rows are taps and channels
  *   PE_CHANNELS, PE_TAPS   channels of x, and taps
- *   PE_JOINED              taps of a row that are taken as one, of all their channels: neighbouring
+ *   PE_JOINED              taps of a row that are taken as one, of all their channels: neighboring
  *                          pixels of x, 16 bytes at most; or 1
  */
 

@@ -1,6 +1,6 @@
 /* Convolution, and its gradient with respect to the input, as matrix multiplies of image windows.
  *
- * The pixels of a result row are the rows of A: neighbours have a constant distance in the window
+ * The pixels of a result row are the rows of A: neighbors have a constant distance in the window
  * (image_window.inc.h). The taps are segments of the inner dimension, each contiguous, so that sums
  * stay in registers from tap to tap. The weights are B, unchanged.
  *
@@ -10,7 +10,7 @@
  * positions, each with its own window, or the columns of the result, with one window.
  *
  * Parameters, besides those of image_window.inc.h and gemm_tile.inc.h:
- *   PE_GRIDS, PE_GRID_TABLE   grids, and their initialisers; PE_ROWS is the maximum of their rows
+ *   PE_GRIDS, PE_GRID_TABLE   grids, and their initializers; PE_ROWS is the maximum of their rows
  *   PE_SEGMENT_TABLE          offsets of the segments in the window, grid by grid
  *   PE_IMAGES, PE_GROUPS      batch; groups, with PE_CHANNELS read and PE_N written channels each
  *   PE_OUT_H, PE_OUT_W, PE_OUT_STEP_H, PE_OUT_STEP_W   result; its pixels between positions

@@ -1,7 +1,7 @@
 /* Gradient of a convolution with respect to its weights: image windows, transposed, times dy.
  *
  * The result's rows are taps and channels, its columns the output channels; the sum runs over all
- * positions. The channels of a tap (of a row of taps, where those are neighbours in memory) are the
+ * positions. The channels of a tap (of a row of taps, where those are neighbors in memory) are the
  * rows of A, the rows of positions its segments. Threads share the rows of positions, each with its
  * own sums, which are added up at the end; or the columns of a large result, with one window.
  *

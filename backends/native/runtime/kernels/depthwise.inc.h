@@ -1,6 +1,6 @@
 /* Depthwise convolution, and its gradient with respect to the input, without gathering.
  *
- * Both slide the weights over a source image and sum in registers: a block of neighbouring result
+ * Both slide the weights over a source image and sum in registers: a block of neighboring result
  * pixels of one row stays in registers for one vector of channels; each source pixel is loaded once
  * for each row of taps, and multiplied for every result pixel that reads it. These are known at
  * compile time: all inner blocks of a row run the same code, and the blocks at its ends have copies

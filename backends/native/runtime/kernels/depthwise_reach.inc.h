@@ -1,4 +1,4 @@
-/* Steps over a block's neighbouring pixels. Pair loads and stores have a small offset range, so
+/* Steps over a block's neighboring pixels. Pair loads and stores have a small offset range, so
  * every PE_NEAR + 1 pixels get a new pointer.
  *
  * Parameters: PE_FN, PE_CHANNELS.

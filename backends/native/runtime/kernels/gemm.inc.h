@@ -64,7 +64,7 @@ PE_INLINE void PE_FN(pair)(const pe_worker *w, float *to, const float *from, con
     const pe_range share = pe_split(w, by_rows ? rows : PE_K, 1);
     for (ptrdiff_t i = share.begin; i < share.end; i++) {
         if (by_rows) {
-            pe_pair_neighbours(to + i * PE_K, from + i * PE_F32_K, PE_F32_K);
+            pe_pair_neighbors(to + i * PE_K, from + i * PE_F32_K, PE_F32_K);
         } else {
             const float *first = from + 2 * i * rows;
             pe_pair_rows(to + i * rows, first, 2 * i + 1 < PE_F32_K ? first + rows : NULL, rows);
@@ -85,7 +85,7 @@ PE_INLINE void PE_FN(pair_stored)(const pe_worker *w, const PE_FN(io) * io, floa
             PE_FN(part_scales)(io, scales, row, column, count);
             PE_FN(decode_part)(io, first, row, column, scales, count);
             if (PE_B_TRANSPOSED) {
-                pe_pair_neighbours(to + i * PE_K + column / 2, first, count);
+                pe_pair_neighbors(to + i * PE_K + column / 2, first, count);
                 continue;
             }
             const int paired = row + 1 < PE_F32_K;

@@ -6,7 +6,7 @@
  *   PE_S_PITCH     columns of S
  *   PE_B_BITS      of a code: 16, 8 or 4
  *   PE_CODES(io)   where the codes are
- *   PE_LOAD_B(p, n)  of 16 bits: loads neighbouring numbers
+ *   PE_LOAD_B(p, n)  of 16 bits: loads neighboring numbers
  *   PE_SCALES(io)  of blocks: where the scales are
  *   PE_B_ALONG     of blocks, 1: they lie along S's rows, whose numbers they contain; 0: along its
  *                  columns
@@ -52,7 +52,7 @@ PE_INLINE int PE_FN(shift)(const ptrdiff_t place) {
     return place % PE_BLOCK < PE_LOW_CODES ? 0 : 4;
 }
 
-/* What neighbouring codes stand for. */
+/* What neighboring codes stand for. */
 PE_INLINE pe_vf PE_FN(decoded)(const uint8_t *code, const int shift, const pe_vf scale,
                                const int lanes) {
     (void)shift, (void)scale;
@@ -65,7 +65,7 @@ PE_INLINE pe_vf PE_FN(decoded)(const uint8_t *code, const int shift, const pe_vf
 #endif
 }
 
-/* Scales of up to PE_BLOCK neighbours of a row of S; if the blocks lie along the row, the first
+/* Scales of up to PE_BLOCK neighbors of a row of S; if the blocks lie along the row, the first
  * belongs to all of them. */
 PE_INLINE void PE_FN(part_scales)(const PE_FN(io) * io, float *scales, const ptrdiff_t row,
                                   const ptrdiff_t column, const int count) {
@@ -79,7 +79,7 @@ PE_INLINE void PE_FN(part_scales)(const PE_FN(io) * io, float *scales, const ptr
 #endif
 }
 
-/* Decodes up to PE_BLOCK neighbours of a row of S. */
+/* Decodes up to PE_BLOCK neighbors of a row of S. */
 PE_INLINE void PE_FN(decode_part)(const PE_FN(io) * io, float *to, const ptrdiff_t row,
                                   const ptrdiff_t column, const float *scales, const int count) {
     PE_UNROLL

@@ -1,7 +1,7 @@
 /* A window of source rows with its padding, copied so that every tap of every position can be read.
  *
  * In the window the taps of every result pixel have the same offsets from its first pixel, so
- * neighbouring pixels are rows of a matrix with a constant stride, and no gathering is needed. If a
+ * neighboring pixels are rows of a matrix with a constant stride, and no gathering is needed. If a
  * convolution reads no padding, the source itself is the window.
  *
  * Parameters:

@@ -15,7 +15,7 @@
  *   for rows (and columns, _W):
  *   PE_POSITIONS_H                   of the grid
  *   PE_TAPS_H, PE_START_H, PE_GAP_H  taps, the source pixel of the first, and their distance
- *   PE_STEP_H                        distance of the source pixels of neighbouring positions
+ *   PE_STEP_H                        distance of the source pixels of neighboring positions
  *   PE_KERNEL_FIRST_H, PE_KERNEL_STEP_H   places of the taps in the window
  *   PE_OUT_FIRST_H, PE_OUT_STEP_H    result pixels of the positions
  *   PE_INNER_BEGIN, PE_INNER_END     positions of a row whose taps all exist

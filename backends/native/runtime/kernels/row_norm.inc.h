@@ -1,8 +1,8 @@
-/* Normalisation of each row and its gradient; the formulas are in compiler/ops/layer_norm.py.
+/* Normalization of each row and its gradient; the formulas are in compiler/ops/layer_norm.py.
  *
  * A row is read repeatedly from the cache: for the mean, the variance and the result.
  *
- * Parameters: PE_FN(name), PE_VL, PE_ROWS, PE_COLUMNS, PE_CENTRED (1: the mean is subtracted).
+ * Parameters: PE_FN(name), PE_VL, PE_ROWS, PE_COLUMNS, PE_CENTERED (1: the mean is subtracted).
  */
 #define PE_TAIL (PE_COLUMNS % PE_VL)
 #define PE_WHOLE (PE_COLUMNS - PE_TAIL)
@@ -41,7 +41,7 @@ PE_INLINE void PE_FN(forward)(const pe_worker *w, const float *x, float *y, floa
     for (ptrdiff_t row = share.begin; row < share.end; row++) {
         const float *from = x + row * PE_COLUMNS;
         float *to = y + row * PE_COLUMNS;
-        const float mean = PE_CENTRED ? PE_FN(mean)(from, NULL) : 0.0f;
+        const float mean = PE_CENTERED ? PE_FN(mean)(from, NULL) : 0.0f;
         const float scale = 1.0f / __builtin_sqrtf(PE_FN(variance)(from, mean) + eps);
         rstd[row] = scale;
         for (ptrdiff_t i = 0; i < PE_WHOLE; i += PE_VL) {
@@ -60,7 +60,7 @@ PE_INLINE void PE_FN(backward)(const pe_worker *w, const float *dy, const float 
     for (ptrdiff_t row = share.begin; row < share.end; row++) {
         const float *d = dy + row * PE_COLUMNS, *own = y + row * PE_COLUMNS;
         float *to = dx + row * PE_COLUMNS;
-        const float mean = PE_CENTRED ? PE_FN(mean)(d, NULL) : 0.0f;
+        const float mean = PE_CENTERED ? PE_FN(mean)(d, NULL) : 0.0f;
         const float along = PE_FN(mean)(d, own);
         for (ptrdiff_t i = 0; i < PE_WHOLE; i += PE_VL) {
             const pe_vf moved = pe_load(d + i) - mean - pe_load(own + i) * along;
@@ -74,7 +74,7 @@ PE_INLINE void PE_FN(backward)(const pe_worker *w, const float *dy, const float 
     }
 }
 
-#undef PE_CENTRED
+#undef PE_CENTERED
 #undef PE_COLUMNS
 #undef PE_ROWS
 #undef PE_SHARE

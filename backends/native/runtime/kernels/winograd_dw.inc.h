@@ -42,7 +42,7 @@
 #define PE_CHANNEL_BLOCKS ((PE_SOURCE_C + PE_M - 1) / PE_M)
 #define PE_SUMS (PE_PLANES * (ptrdiff_t)PE_PRODUCT_PLANE) /* of a block of channels and a panel */
 
-/* r neighbours of dy, to the points. */
+/* r neighbors of dy, to the points. */
 PE_INLINE void PE_FN(gradient_to_points)(pe_vf *p, const pe_vf *y) {
 #if PE_TILE == 2
     p[0] = y[0];

@@ -22,7 +22,7 @@
 #define PE_POINTS (PE_TILE + 2)
 #define PE_PLANES (PE_POINTS * PE_POINTS)
 
-/* Values of an image at r + 2 neighbours, to the points. */
+/* Values of an image at r + 2 neighbors, to the points. */
 PE_INLINE void PE_FN(image_to_points)(pe_vf *p, const pe_vf *x) {
 #if PE_TILE == 2
     p[0] = x[0] - x[2];
@@ -61,7 +61,7 @@ PE_INLINE void PE_FN(filter_to_points)(pe_vf *p, const pe_vf *f) {
 #endif
 }
 
-/* Products at the points, to r neighbouring outputs. */
+/* Products at the points, to r neighboring outputs. */
 PE_INLINE void PE_FN(points_to_outputs)(pe_vf *y, const pe_vf *p) {
 #if PE_TILE == 2
     y[0] = p[0] + p[1] + p[2];

@@ -101,17 +101,17 @@ static const char *decode(const char *path, int64_t most, pe_picture *picture, i
     return fault;
 }
 
-/* A pixel as `to` channels; colours become grey by ITU-R 601, rounded as in Pillow. */
+/* A pixel as `to` channels; colors become gray by ITU-R 601, rounded as in Pillow. */
 static void convert(const unsigned char *from, int64_t channels, unsigned char *to,
                     int64_t wanted) {
-    const bool grey = channels < 3;
+    const bool gray = channels < 3;
     if (wanted == 3) {
         to[0] = from[0];
-        to[1] = from[grey ? 0 : 1];
-        to[2] = from[grey ? 0 : 2];
+        to[1] = from[gray ? 0 : 1];
+        to[2] = from[gray ? 0 : 2];
     } else {
         to[0] =
-            grey ? from[0]
+            gray ? from[0]
                  : (unsigned char)((from[0] * 19595 + from[1] * 38470 + from[2] * 7471 + 0x8000) >>
                                    16);
     }

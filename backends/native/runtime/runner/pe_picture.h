@@ -1,5 +1,5 @@
 /* Pictures in JPEG and PNG files: decoded, rotated by EXIF, scaled to cover a size and cropped
- * around the center. Colours and scaling are Pillow's, bit for bit, except the decoding of JPEG.
+ * around the center. Colors and scaling are Pillow's, bit for bit, except the decoding of JPEG.
  *
  * Files may come from anyone. The size that a file states is checked before any of it is decoded,
  * and memory is bounded by that size. stb_image decodes; if it was missing when the runtime was

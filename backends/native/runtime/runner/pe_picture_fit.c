@@ -86,7 +86,7 @@ static void fit_lines(const pe_picture *p, const axis *a, int64_t first, int64_t
     }
 }
 
-/* The centred part of the picture with the new aspect ratio: left, top, right, bottom.
+/* The centered part of the picture with the new aspect ratio: left, top, right, bottom.
  */
 static void cut(const pe_picture *p, int64_t height, int64_t width, float *box) {
     const double w = (double)p->width, h = (double)p->height;

@@ -70,7 +70,7 @@ static const char *take_frame(stream *s, const unsigned char *data, size_t bytes
     }
     s->header->height = (int64_t)number(data + 1);
     s->header->width = (int64_t)number(data + 3);
-    return data[5] == 1 || data[5] == 3 ? NULL : "its channels are neither grey nor three colours";
+    return data[5] == 1 || data[5] == 3 ? NULL : "its channels are neither gray nor three colors";
 }
 
 /* Copies a scan's codes up to the next marker; a byte 0xFF followed by 0 is data. */

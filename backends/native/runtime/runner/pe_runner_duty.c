@@ -43,7 +43,7 @@ static int64_t now_ns(void) {
 }
 
 static void sleep_until(const pe_duty *duty, int64_t end) {
-    for (int64_t left = end - now_ns(); left > 0 && !*duty->signalled; left = end - now_ns()) {
+    for (int64_t left = end - now_ns(); left > 0 && !*duty->signaled; left = end - now_ns()) {
         nanosleep(&(struct timespec){.tv_nsec = (long)(left < SLICE_NS ? left : SLICE_NS)}, NULL);
     }
 }
@@ -82,7 +82,7 @@ static bool is_beyond(const pe_gauge *gauge, double value, int64_t limit) {
 /* Reads a gauge; retries on failure. */
 static pe_status look(const pe_duty *duty, const pe_gauge *gauge, double *value, char *message) {
     pe_status status = pe_gauge_read(gauge, value, message);
-    for (int i = 1; i < LOOKS && status != PE_OK && !*duty->signalled; i++) {
+    for (int i = 1; i < LOOKS && status != PE_OK && !*duty->signaled; i++) {
         sleep_until(duty, now_ns() + SECOND_NS);
         status = pe_gauge_read(gauge, value, message);
     }
@@ -95,15 +95,15 @@ static pe_status pause_by(const pe_duty *duty, const pe_gauge *gauge, int64_t af
     const int64_t begin = now_ns();
     double value;
     pe_status status = look(duty, gauge, &value, message);
-    if (status != PE_OK || *duty->signalled || !is_beyond(gauge, value, gauge->pause)) {
+    if (status != PE_OK || *duty->signaled || !is_beyond(gauge, value, gauge->pause)) {
         return status;
     }
     pe_print_pause(gauge, value, after);
-    while (status == PE_OK && !*duty->signalled && is_beyond(gauge, value, gauge->go_on)) {
+    while (status == PE_OK && !*duty->signaled && is_beyond(gauge, value, gauge->go_on)) {
         sleep_until(duty, now_ns() + SECOND_NS);
         status = look(duty, gauge, &value, message);
     }
-    if (status == PE_OK && !*duty->signalled) {
+    if (status == PE_OK && !*duty->signaled) {
         pe_print_end_of_pause(after, now_ns() - begin);
     }
     return status;
@@ -118,5 +118,5 @@ pe_status pe_duty_rest(pe_duty *duty, int64_t after, char *message) {
         status = pause_by(duty, &duty->gauges[i], after, message);
     }
     duty->begun_ns = now_ns();
-    return *duty->signalled ? PE_OK : status;
+    return *duty->signaled ? PE_OK : status;
 }

@@ -12,8 +12,8 @@ typedef struct pe_duty {
     int64_t percent; /* share of time to compute */
     pe_gauge gauges[2];
     int gauge_count;
-    int64_t begun_ns;                       /* start of the current step; 0 before the first */
-    const volatile sig_atomic_t *signalled; /* ends every rest */
+    int64_t begun_ns;                      /* start of the current step; 0 before the first */
+    const volatile sig_atomic_t *signaled; /* ends every rest */
 } pe_duty;
 
 /* Opens the files that the options name, and prints their values. */

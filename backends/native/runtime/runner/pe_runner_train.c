@@ -12,10 +12,10 @@
 #include "pe_schedule.h"
 #include "pe_system.h"
 
-static volatile sig_atomic_t signalled;
+static volatile sig_atomic_t signaled;
 
 /* Requests the end of the training after the current step, so no write is interrupted. */
-static void on_signal(int number) { signalled = number; }
+static void on_signal(int number) { signaled = number; }
 
 /* Context of the training's callbacks. */
 typedef struct context {
@@ -48,13 +48,13 @@ static bool report(void *argument, const pe_event *event) {
     context *c = argument;
     if (event->kind == PE_READY) {
         c->rested = pe_duty_rest(&c->duty, event->step - 1, c->message);
-        return c->rested == PE_OK && !signalled;
+        return c->rested == PE_OK && !signaled;
     }
     pe_print_event(event);
     if (event->kind == PE_UNSOUND) {
         fprintf(stderr, "warning: %s\n", event->message);
     }
-    return !signalled;
+    return !signaled;
 }
 
 static pe_training training_of(const pe_options *o, context *c) {
@@ -230,7 +230,7 @@ static pe_status settle_schedule(pe_session *session, const context *c, const pe
 /* Steps that are only timed. */
 static pe_status repeat(pe_session *session, const pe_training *training, int64_t count) {
     pe_status status = PE_OK;
-    for (int64_t i = 1; status == PE_OK && i <= count && !signalled; i++) {
+    for (int64_t i = 1; status == PE_OK && i <= count && !signaled; i++) {
         pe_event event;
         status = training->read(training->context, session, session->progress.steps + 1);
         if (status == PE_OK) {
@@ -276,7 +276,7 @@ pe_status pe_run_training(pe_session *session, pe_data *data, const pe_options *
     pe_bad_rows bad = {.limit = o->skip_bad, .notify = pe_print_bad_row};
     context c = {.data = data, .bad = &bad, .message = session->message};
     pe_training training = training_of(o, &c);
-    c.duty.signalled = &signalled;
+    c.duty.signaled = &signaled;
     pe_status status = pe_duty_begin(&c.duty, o, session->message);
     if (status == PE_OK) {
         status = begin(session, &c, o, &training);
@@ -286,10 +286,10 @@ pe_status pe_run_training(pe_session *session, pe_data *data, const pe_options *
         status = pe_train(session, &training);
     }
     status = status == PE_OK ? c.rested : status;
-    if (status == PE_OK && !signalled) {
+    if (status == PE_OK && !signaled) {
         status = repeat(session, &training, o->repeat > 0 ? o->repeat : 0);
     }
-    *stopped = signalled != 0;
+    *stopped = signaled != 0;
     if (status == PE_OK && o->output && !*stopped) {
         status = pe_export_weights(session, o->output, false);
     }

@@ -146,7 +146,7 @@ PE_INLINE void pe_pack_lines(float *tile, const float *from, const ptrdiff_t pit
         const pe_vf16 low = first == 16 ? pe_load16(line) : pe_load_part16(line, first);
         const pe_vf16 high =
             second == 16 ? pe_load16(line + 16) : pe_load_part16(line + (second ? 16 : 0), second);
-        pe_store_i16((int32_t *)tile + i * 16, pe_neighbour_pairs(low, high));
+        pe_store_i16((int32_t *)tile + i * 16, pe_neighbor_pairs(low, high));
     }
 }
 

@@ -25,7 +25,7 @@ PE_INLINE pe_vi16 pe_rounded_bits(const pe_vf16 v) { return (pe_vi16)pe_round_bf
 #if PE_BF16_NATIVE
 /* The rounding instruction flushes numbers below 2^-126 to zero, as the products do.
  */
-PE_INLINE pe_vi16 pe_neighbour_pairs(const pe_vf16 first, const pe_vf16 second) {
+PE_INLINE pe_vi16 pe_neighbor_pairs(const pe_vf16 first, const pe_vf16 second) {
     return (pe_vi16)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
 }
 
@@ -40,8 +40,8 @@ PE_INLINE pe_vi16 pe_step_pairs(const pe_vf16 low, const pe_vf16 high) {
     return ((pe_rounded_bits(low) >> 16) & 0xffff) | pe_rounded_bits(high);
 }
 
-/* Pairs of neighbours of 32 contiguous numbers. */
-PE_INLINE pe_vi16 pe_neighbour_pairs(const pe_vf16 first, const pe_vf16 second) {
+/* Pairs of neighbors of 32 contiguous numbers. */
+PE_INLINE pe_vi16 pe_neighbor_pairs(const pe_vf16 first, const pe_vf16 second) {
     typedef short halves __attribute__((vector_size(64), aligned(4)));
     const pe_vi16 a = pe_rounded_bits(first), b = pe_rounded_bits(second);
     halves x, y;
@@ -66,11 +66,11 @@ PE_INLINE void pe_pair_rows(float *to, const float *first, const float *second, 
     }
 }
 
-/* Pairs of neighbours in one row of n elements. */
-PE_INLINE void pe_pair_neighbours(float *to, const float *from, const ptrdiff_t n) {
+/* Pairs of neighbors in one row of n elements. */
+PE_INLINE void pe_pair_neighbors(float *to, const float *from, const ptrdiff_t n) {
     ptrdiff_t i = 0;
     for (; i + 32 <= n; i += 32) {
-        const pe_vi16 pairs = pe_neighbour_pairs(pe_load16(from + i), pe_load16(from + i + 16));
+        const pe_vi16 pairs = pe_neighbor_pairs(pe_load16(from + i), pe_load16(from + i + 16));
         pe_store_i16((int32_t *)to + i / 2, pairs);
     }
     for (; i < n; i += 2) {

@@ -13,7 +13,7 @@
 
 enum { PE_BLOCK = 32, PE_BLOCK_COLUMNS = 64 };
 
-/* Scales of up to PE_BLOCK_COLUMNS neighbours. */
+/* Scales of up to PE_BLOCK_COLUMNS neighbors. */
 PE_INLINE void pe_widen_scales(float *to, const uint16_t *scales, int n) {
     for (int i = 0; i < n; i += 4) {
         pe_store_part4(to + i, pe_load_part_hf4(scales + i, n - i), n - i);

@@ -35,7 +35,7 @@ PE_INLINE void pe_transpose_block4(float *to, ptrdiff_t to_pitch, const float *f
 PE_INLINE void pe_store_columns8(float *to, ptrdiff_t to_pitch, pe_vf8 row[8]) {
     pe_vf8 pair[8];
     PE_UNROLL
-    for (int i = 0; i < 8; i += 2) { /* exchange single elements between neighbouring rows */
+    for (int i = 0; i < 8; i += 2) { /* exchange single elements between neighboring rows */
         pair[i] = PE_SHUFFLE(row[i], row[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
         pair[i + 1] = PE_SHUFFLE(row[i], row[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
     }

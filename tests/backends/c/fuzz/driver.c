@@ -57,7 +57,7 @@ static void on_abort(int number) {
     _Exit(99);
 }
 
-/* GCC's undefined-behaviour sanitizer has a runtime of its own, without the death callback. */
+/* GCC's undefined-behavior sanitizer has a runtime of its own, without the death callback. */
 const char *__ubsan_default_options(void) { return "abort_on_error=1"; }
 
 static uint64_t draw(uint64_t below) { /* xorshift64* */

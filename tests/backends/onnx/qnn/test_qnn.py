@@ -35,12 +35,12 @@ def test_both_models_of_a_step_are_the_oracles(
     """Without the runtime's fusions, which round differently."""
     plain = onnxruntime.SessionOptions
 
-    def unoptimised() -> onnxruntime.SessionOptions:
+    def unoptimized() -> onnxruntime.SessionOptions:
         options = plain()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         return options
 
-    monkeypatch.setattr(onnxruntime, "SessionOptions", unoptimised)
+    monkeypatch.setattr(onnxruntime, "SessionOptions", unoptimized)
     program, artifact = compiled(tmp_path / "artifact", scheme)
     step = program.entries["train"].graph
     params = {name: param.data.copy() for name, param in step.params.items()}

@@ -1,4 +1,4 @@
-"""Recognise TensorFlow's models without importing TensorFlow."""
+"""Recognize TensorFlow's models without importing TensorFlow."""
 
 import sys
 from typing import Any
