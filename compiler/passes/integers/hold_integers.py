@@ -100,11 +100,10 @@ def _update(g: Builder, node: Node, param: Param, scaled: bool) -> None:
     if scales.ndim and chosen["axis"] == len(param.value.shape) - scales.ndim:
         scales = scales[updated_part({**chosen, "axis": 0})]
     state = f"{STATE_PREFIX}remainder.{param.name}"
-    last = (
-        g.constant(scales),
-        g.param(state, Filled(part), trainable=False, kind=ParamKind.OPTIMIZER),
-    )
-    operands = (grad, *others, *last)
+    remainder = g.param(state, Filled(part), trainable=False, kind=ParamKind.OPTIMIZER)
+    # With the inverse, no element is divided: that would take longer than the rest of the update.
+    factors = (scales, 1 / scales) if scaled else (scales,)
+    operands = (grad, *others, *map(g.constant, factors), remainder)
     g.emit(
         "elementwise_update",
         param.value,
@@ -118,18 +117,20 @@ def _update(g: Builder, node: Node, param: Param, scaled: bool) -> None:
 def _body(node: Node, types: Sequence[TensorType], scaled: bool) -> Graph:
     """Return the formula on integers: (param, grad, others..., scales, remainder) to new ones.
 
-    The unit is the distance of two integers.
+    The unit is the distance of two integers. If `scaled`, 1 / scales comes after the scales.
     """
     body = Graph("update")
     g = Builder(body)
-    integers, grad, *others, scale, remainder = (
+    integers, grad, *others, remainder = (
         g.input(f"x{index}", type_) for index, type_ in enumerate(types)
     )
+    inverse = others.pop() if scaled else None
+    scale = others.pop()
     fraction = g.mul(g.cast(remainder, dtype=F32.value), g.scalar(1 / PARTS))
     units = g.add(g.cast(integers, dtype=F32.value), fraction)
-    if scaled:
+    if inverse is not None:
         new, *states = FORMULAS[node.op](g, node, [g.mul(units, scale), grad, *others])
-        units = g.div(new, scale)
+        units = g.mul(new, inverse)
     else:
         units, *states = FORMULAS[node.op](g, node, [units, g.mul(grad, scale), *others])
     nearest = g.quantize(units, g.scalar(1.0), low=-LIMIT, high=LIMIT)

@@ -205,17 +205,19 @@ class _Lowering:
         known = self.rounded.get(cotangent)
         if known is not None and (kept or factor is known.factor is None):
             return known
-        real, rank = cotangent, len(cotangent.shape)
+        rank = len(cotangent.shape)
         # The maximum per channel, then of all: the products by factors need not be materialized.
         largest = g.reduce_max(
-            g.abs(real), axes=tuple(range(rank - 1 if factor is not None else rank))
+            g.abs(cotangent), axes=tuple(range(rank - 1 if factor is not None else rank))
         )
-        if factor is not None:
-            factors = g.constant(factor.reshape(-1).astype(np.float32))
-            real = g.mul(cotangent, factors)
+        factors = None if factor is None else g.constant(factor.reshape(-1).astype(np.float32))
+        if factors is not None:
             largest = g.reduce_max(g.mul(largest, factors), axes=(0,))
         scale = g.maximum(g.mul(largest, g.scalar(1 / 127)), g.scalar(SMALLEST))
-        made = _Rounded(g.quantize(real, scale, low=-127), scale, factor)
+        # Dividing each number would take most of the time on small cores.
+        unit = g.reciprocal(scale)
+        units = g.mul(cotangent, unit if factors is None else g.mul(factors, unit))
+        made = _Rounded(g.quantize(units, g.scalar(1.0), low=-127), scale, factor)
         self.rounded[cotangent] = made
         return made
 
