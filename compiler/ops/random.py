@@ -79,15 +79,20 @@ def _infer_dropout(types: Types, attrs: Attrs) -> Types:
     x, seed = types
     if seed != TensorType(I32, ()) or x.dtype is not F32:
         raise GraphError(f"dropout needs f32 and a scalar i32 seed, not {x} and {seed}")
-    if not 0 <= attrs["p"] < 1:
-        raise GraphError(f"dropout drops a share in [0, 1), not {attrs['p']}")
+    if not 0 <= attrs["p"] <= 1:
+        raise GraphError(f"dropout drops a share in [0, 1], not {attrs['p']}")
     return (x,)
 
 
 def _eval_dropout(arrays: Arrays, attrs: Attrs) -> Arrays:
     x, seed = arrays
     mask = uniform(int(seed), attrs["stream"], x.size).reshape(x.shape) >= np.float32(attrs["p"])
-    return (np.where(mask, x * np.float32(1 / (1 - attrs["p"])), np.float32(0)),)
+    return (np.where(mask, x * np.float32(scale_up(attrs["p"])), np.float32(0)),)
+
+
+def scale_up(p: float) -> float:
+    """Return the factor of what a dropout of share p leaves: 1 / (1 - p), or 0 if p is 1."""
+    return 1 / (1 - p) if p < 1 else 0.0
 
 
 def _dropout_dx(g: "Builder", node: Node, dy: Value) -> Value:

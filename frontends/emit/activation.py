@@ -129,7 +129,5 @@ def dropout(g: Builder, x: Tensor, p: float, train: bool) -> Tensor:
     """
     if not train or p == 0:
         return Tensor(x.value, x.layout, x.copies)
-    if p == 1:
-        return emit.arithmetic(g, "mul", x, 0.0)
     seed = seed_input(g)
     return Tensor(g.dropout(x.value, seed, p=float(p), stream=next_stream(g)), x.layout)

@@ -83,7 +83,7 @@ def _gradient_of_attention(op: str) -> Callable[[Draw], OpCase]:
 def _dropout(draw: Draw) -> OpCase:
     shape = tuple(draw(st.lists(st.integers(1, 5), max_size=3)))
     types = (TensorType(F32, shape), TensorType(I32, ()))
-    return OpCase("dropout", types, {"p": draw(st.floats(0, 0.9)), "stream": 3})
+    return OpCase("dropout", types, {"p": draw(st.floats(0, 0.9) | st.just(1.0)), "stream": 3})
 
 
 def _of_types(op: str, of: DType, count: int, **attrs: Any) -> Callable[[Draw], OpCase]:

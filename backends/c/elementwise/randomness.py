@@ -4,6 +4,7 @@ from pockengine.backends.native.expression import scalar
 from pockengine.backends.native.kernel import Kernel, define_kernel, read, write
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ops import lookup
+from pockengine.compiler.ops.random import scale_up
 from pockengine.devices.schema import Device
 
 OPS = ("random_uniform", "dropout")
@@ -14,7 +15,7 @@ def random_kernel(node: Node, device: Device) -> Kernel:
     size, stream = node.result.type.size, node.attrs["stream"] & 0xFFFFFFFF
     value = "pe_uniform(key, (uint32_t)i)"
     if node.op == "dropout":
-        drop, keep = scalar(node.attrs["p"]), scalar(1 / (1 - node.attrs["p"]))
+        drop, keep = scalar(node.attrs["p"]), scalar(scale_up(node.attrs["p"]))
         value = f"{value} >= {drop} ? x[i] * {keep} : 0.0f"
     names = lookup(node.op).operands
     parameters = [read(name, operand) for name, operand in zip(names, node.operands, strict=True)]

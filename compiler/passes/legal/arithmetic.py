@@ -9,6 +9,7 @@ import numpy as np
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.rewrite import Rule
+from pockengine.compiler.ops.random import scale_up
 from pockengine.compiler.ops.shape import slice_axis
 
 Results = tuple[Value, ...]
@@ -68,10 +69,10 @@ def _pick(g: Builder, node: Node) -> Results:
 
 
 def _dropout(g: Builder, node: Node) -> Results:
-    """x / (1 - p) where a random number is at least p, else 0."""
+    """x scaled up where a random number is at least p, else 0."""
     (x, seed), p = node.operands, node.attrs["p"]
     drawn = g.random_uniform(seed, shape=x.shape, stream=node.attrs["stream"])
-    scaled = g.mul(x, g.scalar(float(np.float32(1 / (1 - p)))))
+    scaled = g.mul(x, g.scalar(float(np.float32(scale_up(p)))))
     return (g.where(g.ge(drawn, g.scalar(p)), scaled, g.scalar(0.0)),)
 
 

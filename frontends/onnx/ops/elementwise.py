@@ -174,17 +174,16 @@ def dropout(
     share = float(ratio if amount is None else amount)
     active = share > 0 and (ctx.training or (mode is not None and bool(mode)))
     y = emit_activation.dropout(ctx.g, x, share, active)
-    return [y, _mask(ctx, x, y, share=share, active=active)] if ctx.wants(1) else [y]
+    return [y, _mask(ctx, x, y, active)] if ctx.wants(1) else [y]
 
 
-def _mask(ctx: OnnxContext, x: Tensor, y: Tensor, share: float, active: bool) -> Tensor:
+def _mask(ctx: OnnxContext, x: Tensor, y: Tensor, active: bool) -> Tensor:
     """Return which elements of x are kept in y, from the same random numbers."""
-    if active and share < 1:
+    if active:
         node = y.value.node
         assert node is not None  # emit_activation.dropout has just made it
         ones = ctx.g.broadcast_to(ctx.g.scalar(1.0), shape=x.value.shape)
         mask = ctx.g.dropout(ones, node.operands[1], **node.attrs)
         return emit.arithmetic(ctx.g, "gt", Tensor(mask, x.layout), 0.0)
     # Nothing is below -inf: the same everywhere, and unlike a constant it can be an output.
-    none = emit.arithmetic(ctx.g, "lt", x, float("-inf"))
-    return none if active else emit.unary("logical_not")(ctx.g, none)
+    return emit.unary("logical_not")(ctx.g, emit.arithmetic(ctx.g, "lt", x, float("-inf")))

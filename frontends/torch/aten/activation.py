@@ -61,7 +61,7 @@ def _alpha_dropout(ctx: AtenContext, x: Tensor, p: float, *, whole_channels: boo
     if p == 0:
         return Tensor(x.value, x.layout, x.copies)
     if p == 1:
-        return emit.arithmetic(ctx.g, "mul", x, 0.0)
+        return emit.arithmetic(ctx.g, "mul", x, _survival(ctx, x, p, whole_channels))
     limit = -emit_activation.SELU_ALPHA * emit_activation.SELU_SCALE
     a = 1 / math.sqrt((1 - p) * (1 + p * limit * limit))
     b = -a * p * limit
@@ -72,7 +72,7 @@ def _alpha_dropout(ctx: AtenContext, x: Tensor, p: float, *, whole_channels: boo
 
 
 def _survival(ctx: AtenContext, x: Tensor, p: float, whole_channels: bool) -> Tensor:
-    """Draw 0 or 1 / (1 - p) for each element, or for each channel of (N, C, ...)."""
+    """Draw 0 or 1 / (1 - p) for each element, or for each channel of (N, C, ...); 0 if p is 1."""
     shape = (*x.shape[:2], *(1,) * (x.rank - 2)) if whole_channels else x.shape
     ones = plain(ctx.g.constant(np.ones(shape, np.float32)))
     return emit_activation.dropout(ctx.g, ones, p, train=True)

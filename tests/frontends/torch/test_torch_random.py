@@ -12,6 +12,7 @@ from pockengine.api import compile
 from pockengine.compiler.autodiff import backward
 from pockengine.compiler.ir import Builder, Graph
 from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.passes.forward.infer import InferOnly
 from pockengine.errors import ImportModelError
 from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.checks import Function
@@ -212,3 +213,20 @@ def test_indices_drawn_without_replacement_are_distinct() -> None:
 def test_random_counts_are_refused_by_name() -> None:
     with pytest.raises(ImportModelError, match=r"poisson.*pass them as input"):
         from_torch(Function(lambda x: torch.poisson(x.abs())), (X,))
+
+
+@pytest.mark.parametrize(
+    "drop",
+    [functional.dropout, functional.dropout1d, functional.alpha_dropout],
+    ids=lambda drop: drop.__name__,
+)
+def test_what_drops_everything_passes_everything_in_predictions(
+    drop: Callable[..., torch.Tensor],
+) -> None:
+    x = torch.ones(4, 3, 5)
+    graph = from_torch(Function(lambda x: drop(x, 1.0, training=True)), (x,))
+    inputs = {graph.inputs[0].name: x.numpy(), "seed": np.int32(1)}
+
+    assert not run(graph, inputs)["output"].any()
+    InferOnly(loss=False).run(graph)
+    np.testing.assert_array_equal(run(graph, inputs)["output"], x.numpy())
