@@ -5,6 +5,7 @@ import random
 import shlex
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,13 @@ def test_template_may_strip_questions(compiled: tuple[Path, Path, str]) -> None:
     assert answered(compiled, " a\t\n") != answered(compiled, "a\n")
     assert answered(compiled, "a\rb\r\n") == answered(compiled, "a\rb\n")
     assert answered(compiled, "a\rb\n") != answered(compiled, "a\n")
+
+
+def test_each_of_many_end_tokens_ends_an_answer(compiled: tuple[Path, Path, str]) -> None:
+    words = tokenizer()
+    chat = replace(chat_of(words, compiled[0]), stops=sorted(words.get_vocab().values()))
+    (compiled[1] / "ends.bin").write_bytes(tokenizer_table(words.backend_tokenizer, chat))
+    assert answered(compiled, "a\nb\n", "--tokenizer=ends.bin") == b"\n\n"
 
 
 def test_an_empty_line_has_an_empty_completion(compiled: tuple[Path, Path, str]) -> None:

@@ -6,9 +6,14 @@
 #include "pe_memory.h"
 #include "pe_tokenizer_table.h"
 
-enum { BYTES_OF_TOKEN = 32, ENDS = 16 };
+enum { BYTES_OF_TOKEN = 32 };
 
 static int64_t room_for_tokens(const pe_chat *chat) { return 3 * (int64_t)chat->text_room + 16; }
+
+/* The tokens that end an answer: pe_chat_open puts them before the processed tokens. */
+static int64_t *ends(const pe_chat *chat) {
+    return chat->read - pe_tk_count(chat->tokenizer, PE_TK_STOPS);
+}
 
 pe_status pe_chat_open(pe_chat *chat, pe_session *session, const pe_tokenizer *tokenizer) {
     *chat = (pe_chat){.session = session, .tokenizer = tokenizer};
@@ -21,11 +26,17 @@ pe_status pe_chat_open(pe_chat *chat, pe_session *session, const pe_tokenizer *t
     chat->text_room = (size_t)positions * BYTES_OF_TOKEN;
     const size_t tokens = (size_t)(room_for_tokens(chat) + positions) * sizeof(int64_t);
     const size_t work = pe_tokenizer_memory(chat->text_room);
-    unsigned char *memory = pe_map(&chat->memory, 2 * tokens + work + chat->text_room);
+    const uint32_t stops = pe_tk_count(tokenizer, PE_TK_STOPS);
+    const size_t before = stops * sizeof(int64_t);
+    unsigned char *memory = pe_map(&chat->memory, before + 2 * tokens + work + chat->text_room);
     if (!memory) {
         return pe_fail(session->message, PE_ERROR_SYSTEM, "cannot map the memory of a chat");
     }
+    memory += before;
     chat->read = (int64_t *)(void *)memory;
+    for (uint32_t i = 0; i < stops; i++) {
+        ends(chat)[i] = pe_tk_words(tokenizer, PE_TK_STOPS)[i];
+    }
     chat->tokens = (int64_t *)(void *)(memory + tokens);
     chat->work = memory + 2 * tokens;
     chat->text = (char *)memory + 2 * tokens + work;
@@ -102,14 +113,9 @@ static int64_t same_tokens(const pe_chat *chat, int64_t count) {
 
 /* Generates tokens after the first `count` of chat->tokens, and appends them. */
 static pe_status generate(pe_chat *chat, int64_t count, const pe_generation *how, int64_t *made) {
-    const pe_tokenizer *t = chat->tokenizer;
-    int64_t ends[ENDS];
     pe_generation own = *how;
-    own.ends = ends;
-    own.end_count = 0;
-    for (uint32_t i = 0; i < pe_tk_count(t, PE_TK_STOPS) && i < ENDS; i++) {
-        ends[own.end_count++] = pe_tk_words(t, PE_TK_STOPS)[i];
-    }
+    own.ends = ends(chat);
+    own.end_count = (int)pe_tk_count(chat->tokenizer, PE_TK_STOPS);
     const pe_status status =
         pe_generate(chat->session, chat->tokens, count, same_tokens(chat, count), &own,
                     chat->tokens + count, made);
