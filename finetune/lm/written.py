@@ -110,7 +110,7 @@ def write_merged(model: CausalLM, graph: Graph, session: Session, folder: Path) 
                 write_whole(folder / file, partial(write_gguf_tensors, source, config, new))
                 continue
             known = {name: old for name, old in tensors.items() if old.known}
-            result = {name: _typed(new.get(name), old) for name, old in known.items()}
+            result = {name: _typed(name, new.get(name), old) for name, old in known.items()}
             write_whole(folder / file, partial(write_weights, result))
         if not all(file == SINGLE or file.endswith(GGUF) for file in model.shards):
             _write_index(model.shards, folder / INDEX)
@@ -152,14 +152,29 @@ def _in_framework_order(graph: Graph, name: str, array: np.ndarray) -> np.ndarra
     return np.ascontiguousarray(array if order is None else array.transpose(np.argsort(order)))
 
 
-def _typed(new: Contents | None, old: Contents) -> Contents:
-    """Convert new numbers to the old type; return the old ones if there are no new ones."""
+def _typed(name: str, new: Contents | None, old: Contents) -> Contents:
+    """Convert new numbers to the old type; return the old ones if there are no new ones.
+
+    Reading raises FinetuneError for finite numbers beyond the old type.
+    """
     if isinstance(old, Grid):  # quantized: numbers of 16 bits, as its package decodes them
         old = Converted(old, TensorType(old.exact or DType.F16, old.type.shape))
     if new is None:
         return old
     dtype: DType = old.type.dtype
-    return Lazy(old.type, lambda: converted(numbers_of(new.read()), dtype), "a merged weight")
+
+    def load() -> np.ndarray:
+        numbers = numbers_of(new.read())
+        with np.errstate(over="ignore"):  # refused below
+            stored = converted(numbers, dtype)
+        if np.isfinite(numbers).all() and not np.isfinite(numbers_of(stored)).all():
+            raise FinetuneError(
+                f"{name} reaches {np.abs(numbers).max():.3g} after training, beyond the file's "
+                f"{dtype.value}; train at a smaller rate, or give the model in bf16 or f32"
+            )
+        return stored
+
+    return Lazy(old.type, load, "a merged weight")
 
 
 def _copy_others(source: Path, folder: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import transformers
 from click.testing import CliRunner
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from pockengine.cli.finetune_lm import finetune_lm
 from pockengine.compiler.sparse.choice import parse_choice
@@ -40,6 +40,23 @@ def test_merged_folder_of_one_indexed_shard_opens(tmp_path: Path) -> None:
     merged = open_causal_lm(tmp_path / "merged").file_weights()
     assert set(merged) == set(tensors)
     assert transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+
+
+def test_merged_weights_beyond_the_files_type_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save(tmp_path / "net")
+    for path in folder.glob("*.safetensors"):
+        halves = {name: array.astype(np.float16) for name, array in load_file(path).items()}
+        save_file(halves, path)
+    model = open_causal_lm(folder)
+    graph = model.graph(1, 8)
+    name = next(name for name in graph.params if "norm" in name)
+    diverged = np.full(graph.params[name].value.shape, 7e4, np.float32)
+    monkeypatch.setattr(written, "trained_params", lambda session: {name: diverged})
+    session: Any = SimpleNamespace(artifact=SimpleNamespace(params={}, adapters=()))
+    with pytest.raises(FinetuneError, match=r"norm.weight reaches 7e\+04 after training.* f16"):
+        write_merged(model, graph, session, tmp_path / "merged")
 
 
 def test_gguf_adapters_without_what_trained_whole_are_reported(tmp_path: Path) -> None:
