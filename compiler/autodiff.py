@@ -13,6 +13,7 @@ from pockengine.compiler.ir.types import F32, TensorType
 from pockengine.compiler.ops.custom import CUSTOM
 from pockengine.compiler.ops.elementwise import STOP
 from pockengine.compiler.ops.registry import ChannelSet, Formula, lookup
+from pockengine.compiler.ops.shape import reshaped_back
 from pockengine.errors import CompileError
 
 Channels = ChannelSet | None
@@ -80,6 +81,15 @@ def _depend_on(nodes: list[Node], wrt: Mapping[Value, Channels]) -> set[Value]:
     return needed
 
 
+def _with_channels(nodes: list[Node], wrt: Mapping[Value, Channels]) -> dict[Value, ChannelSet]:
+    """Return the values of which some channels get a gradient, reshaped weights included."""
+    found = {value: channels for value, channels in wrt.items() if channels is not None}
+    for node in nodes:
+        if node.op == "reshape" and node.operands[0] in found:
+            found[node.result] = found[node.operands[0]]
+    return found
+
+
 class _Reverse:
     """One reverse pass over the nodes that sums cotangents."""
 
@@ -91,6 +101,7 @@ class _Reverse:
         self._g = g
         self._nodes = nodes
         self._wrt = wrt
+        self._channels = _with_channels(nodes, wrt)
         self._again = again
         self._cotangents: dict[Value, Value] = {}
 
@@ -122,7 +133,9 @@ class _Reverse:
 
     def _by_rule(self, node: Node, index: int, dy: Value) -> Value:
         definition, operand = lookup(node.op), node.operands[index]
-        name, channels = definition.operand_name(index), self._wrt.get(operand)
+        name, channels = definition.operand_name(index), self._channels.get(operand)
+        if channels is not None and node.op == "reshape":
+            return reshaped_back(self._g, node, dy)
         if channels is not None:
             return definition.channel_vjp[name](self._g, node, dy, channels)
         rule = definition.vjp_rule(index)

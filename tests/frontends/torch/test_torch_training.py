@@ -10,6 +10,7 @@ from torch import nn
 from pockengine.compiler.autodiff import backward
 from pockengine.compiler.ir import Builder
 from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.frontends.torch.model import from_torch
 from pockengine.models.cnn import SmallCNN
 from pockengine.models.mcunet import MCUNet
@@ -173,3 +174,21 @@ def finite_differences(model: nn.Module, x: torch.Tensor) -> np.ndarray:
             weight[index] = before
             found[index] = (losses[0] - losses[1]) / (2 * step)
     return found
+
+
+@pytest.mark.parametrize(("groups", "axis"), [(1, 1), (6, 2)])
+def test_channels_of_conv1d_have_their_part_of_the_gradient(groups: int, axis: int) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 6, 7)
+    graph = from_torch(nn.Conv1d(6, 6, 3, groups=groups, bias=False), (x,))
+    (param,) = graph.params.values()
+    g = Builder(graph)
+    loss = g.reduce_sum(g.square(graph.outputs["output"]), axes=(0, 1, 2))
+
+    assert channel_axis("some", graph, param) == axis
+    for channels in (range(6), (1, 4)):
+        (graph.outputs[str(channels)],) = backward(g, loss, {param.value: channels}).values()
+    found = run(graph, {graph.inputs[0].name: x.numpy()})
+
+    whole, part = found[str(range(6))], found[str((1, 4))]
+    np.testing.assert_allclose(part, whole.take((1, 4), axis), rtol=1e-6)
