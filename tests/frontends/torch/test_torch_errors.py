@@ -105,6 +105,23 @@ def test_a_size_read_from_the_data_is_reported_with_its_line() -> None:
     assert "symbol" not in message
 
 
+class ReadsLate(nn.Module):
+    """Adds the running mean that its norm has just updated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x).mean((2, 3)) + self.norm.running_mean
+
+
+def test_a_read_of_updated_statistics_is_reported() -> None:
+    message = rejection(ReadsLate(), torch.randn(2, 4, 3, 3))
+
+    assert "add in ReadsLate reads norm.running_mean after norm updated it" in message
+
+
 def test_mismatched_inputs_are_reported_with_the_reason() -> None:
     message = rejection(nn.Conv2d(3, 4, 3))
 
