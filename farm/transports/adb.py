@@ -6,6 +6,7 @@ mark on standard error: adb's own output or status is never mistaken for the pro
 """
 
 import math
+import os
 import shlex
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from secrets import token_hex
 from pockengine.errors import BoardUnreachable, FarmError, JobFailed
 from pockengine.farm.transports import ssh_ready
 from pockengine.farm.transports.adb_client import WORKDIR, AdbAddress, AdbClient
-from pockengine.farm.transports.content_store import ContentStore
+from pockengine.farm.transports.content_store import OUR_DISK, ContentStore, disk_fault
 from pockengine.farm.transports.limits import NO_LIMITS, CommandLimits
 from pockengine.farm.transports.marked import OutputStream, marking, quiet
 from pockengine.farm.transports.transport import Output, PowerAction, Progress, RunResult, Sink
@@ -122,10 +123,15 @@ class AdbTransport:
         return self._store.put(source, target, progress)
 
     def get(self, source: str, target: Path) -> None:
-        """Pull a file through a temporary name and compare its hash with the phone's."""
+        """Pull a file through a temporary name and compare its hash with the phone's.
+
+        LogError if this machine's disk is full: the phone is not at fault.
+        """
         part = target.with_name(f".{target.name}.part")
         try:
             words = self._client.call("pull", source, str(part.absolute()), timeout_s=TRANSFER_S)
+            if reason := next((text for text in map(os.strerror, OUR_DISK) if text in words), ""):
+                raise disk_fault(target, reason)
             if not part.is_file():
                 raise FarmError(f"{self.board}: cannot download {source}: {words.strip()[-300:]}")
             self._store.accept(part, source, words, complete=True)

@@ -4,6 +4,7 @@ A file is linked from there to its destination. It is uploaded under a temporary
 once its hash is verified.
 """
 
+import errno
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -11,12 +12,15 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Protocol
 
-from pockengine.errors import FarmError
+from pockengine.errors import FarmError, LogError
 from pockengine.farm.transports.digest import printed_sha256, sha256_of
 from pockengine.farm.transports.transport import Progress, RunResult
 
 COUNT = re.compile(rb"\s*(\d{1,18})\s")
 FREE = re.compile(rb"\s\d{1,18}\s+\d{1,18}\s+(\d{1,18})\s+\d{1,3}%\s[^\n]*\n?\Z")  # df -P
+
+OUR_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+"""Errors of writing a fetched file: faults of this machine, not of the board."""
 
 Send = Callable[[Path, str, Progress | None], str]
 """Writes a file to a path of the board; returns what went wrong, which its hash shows."""
@@ -27,6 +31,13 @@ class Run(Protocol):
 
     def __call__(self, argv: Sequence[str], *, timeout_s: float = 60.0) -> RunResult:
         """Run it as Transport.run does."""
+
+
+def disk_fault(target: Path, reason: str) -> LogError:
+    """Return the error for a fetched file that this machine cannot store."""
+    return LogError(
+        f"{target} cannot be written: {reason}; make room on this machine, then run it again"
+    )
 
 
 class ContentStore:

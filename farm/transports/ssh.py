@@ -5,9 +5,9 @@ Files go into a content-addressed store on the board (`cas/<sha256>`) and are ha
 destinations, so a file that the board already has is not sent again.
 """
 
-import errno
 import logging
 import math
+import os
 import shlex
 import socket
 import sys
@@ -20,9 +20,9 @@ from pathlib import Path
 import paramiko
 from paramiko.pkey import UnknownKeyType
 
-from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed, LogError
+from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed
 from pockengine.farm.transports import ssh_ready
-from pockengine.farm.transports.content_store import ContentStore
+from pockengine.farm.transports.content_store import OUR_DISK, ContentStore, disk_fault
 from pockengine.farm.transports.limits import NO_LIMITS, CommandLimits
 from pockengine.farm.transports.ssh_ending import EndingTransport
 from pockengine.farm.transports.ssh_shell import Shell, Upload
@@ -32,7 +32,6 @@ KEEP_ALIVE_S = 5
 GRACE_S = 10.0  # how much longer than the board's own time-out we wait for its answer
 READY_S = 60.0
 TRANSFER_S = 3600.0
-OUR_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 LOG = "pockengine.farm.transports.ssh"
 logging.getLogger(LOG).addHandler(logging.NullHandler())  # errors are raised, not also printed
 
@@ -164,10 +163,7 @@ class SshTransport:
             part.replace(target)
         except (paramiko.SSHException, OSError, EOFError) as error:
             if isinstance(error, OSError) and error.errno in OUR_DISK:
-                raise LogError(
-                    f"{target} cannot be written: {error.strerror}; make room on this machine, "
-                    "then run it again"
-                ) from None
+                raise disk_fault(target, os.strerror(error.errno)) from None
             raise FarmError(f"{self.board}: cannot download {source}: {error}") from None
         finally:
             part.unlink(missing_ok=True)

@@ -1,6 +1,8 @@
 """An emulated phone: the client is Debian's adb, the daemon is ours."""
 
 import contextlib
+import errno
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed
+from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed, LogError
 from pockengine.farm.boards.board import AdbPhone, load_boards
 from pockengine.farm.boards.connect import connect
 from pockengine.farm.boards.enroll import Wishes, enroll_phone
@@ -128,6 +130,16 @@ def test_transfer_errors_name_the_phone_and_the_file(board: AdbTransport, tmp_pa
     with pytest.raises(FarmError, match=r"phone: ln -sf .* /nowhere/x"):
         board.put(script(tmp_path, "true"), "/nowhere/x")
     assert not list(tmp_path.glob(".x*"))
+
+
+@needs_adb
+def test_a_full_disk_here_is_no_fault_of_the_phone(
+    board: AdbTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = f"adb: error: cannot write 'part': {os.strerror(errno.ENOSPC)}\n"
+    monkeypatch.setattr(board._client, "call", lambda *arguments, timeout_s: words)
+    with pytest.raises(LogError, match=r"fetched cannot be written: No space left.* make room"):
+        board.get("/data/local/tmp/there", tmp_path / "fetched")
 
 
 @needs_adb
