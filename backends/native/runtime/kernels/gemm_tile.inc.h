@@ -292,8 +292,9 @@ PE_INLINE void PE_FN(panel)(const PE_FN(block_args) * t, const int panel, const 
     const float *b = t->panel;
 #elif PE_B_TRANSPOSED
     const int columns = (vectors - 1) * PE_VL + lanes;
-    pe_transpose(t->panel, PE_NR, t->b + column * (ptrdiff_t)PE_B_PITCH, PE_B_PITCH, columns,
-                 t->depth, PE_VL >= 8 ? 8 : 4);
+    const float *rows = t->b + column * (ptrdiff_t)PE_B_PITCH;
+    pe_read_in_order(rows, PE_B_PITCH, columns, t->depth);
+    pe_transpose(t->panel, PE_NR, rows, PE_B_PITCH, columns, t->depth, PE_VL >= 8 ? 8 : 4);
     const float *b = t->panel;
 #elif PE_B_COPIED
     const int place = (panel - t->panel_begin) % PE_B_COPIED;
