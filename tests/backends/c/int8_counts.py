@@ -1,8 +1,9 @@
 """Instructions of int8 and f32 predictions and training steps on an emulated Arm board.
 
 python -m pockengine.tests.backends.c.int8_counts rpi4 prints a line of JSON for each scheme and
-type: MobileNetV2 of width 0.35 at 96x96, batch 4, the bench's photographs. For int8 the model is
-calibrated on these; its inputs stay f32.
+type: MobileNetV2 of width 0.35 at 96x96, batch 4, the bench's photographs, and the modelled time on
+boards that have a cycle model. For int8 the model is calibrated on the photographs; its inputs stay
+f32.
 """
 
 import json
@@ -21,8 +22,13 @@ from pockengine.compiler.quantize.int8 import Int8
 from pockengine.devices import Device, load_device
 from pockengine.farm.bench.case import Case, make_case
 from pockengine.farm.bench.run import train_arguments, write_rows
+from pockengine.farm.cycles.core import modelled_devices
+from pockengine.farm.cycles.modelled import model_regions
 from pockengine.farm.references.instructions import count_twice
 from pockengine.farm.references.job import JobData
+
+Figures = dict[str, float]
+"""A figure by its metric."""
 
 MODEL, BATCH, STEPS = "mobilenet_v2-0.35-96", 4, 2
 SCHEMES = ("full", "bias-only", "sparse")
@@ -52,33 +58,38 @@ def counts(device: Device, case: Case, scheme: str, int8: bool) -> Iterator[dict
             "step": _step(device, compiled, data, rows),
             "prediction": _prediction(device, compiled, one, Path(folder) / "out"),
         }
-    for what, number in found.items():
+    for what, figures in found.items():
         yield {
             "device": device.name,
             "scheme": Path(scheme).stem,
             "type": "int8" if int8 else "f32",
             "what": what,
-            "guest_instructions": number,
+            **figures,
             "arena_bytes": compiled.artifact.arena_bytes,
         }
 
 
-def _step(device: Device, compiled: Compiled, data: JobData, rows: Path) -> int:
+def _step(device: Device, compiled: Compiled, data: JobData, rows: Path) -> Figures:
     arguments = train_arguments(data, str(compiled.artifact.weights), str(rows), threads=1)
     return _count(device, compiled, arguments, data.steps)
 
 
-def _prediction(device: Device, compiled: Compiled, rows: Path, out: Path) -> int:
+def _prediction(device: Device, compiled: Compiled, rows: Path, out: Path) -> Figures:
     files = ["--weights", str(compiled.artifact.weights), "--data", str(rows)]
     return _count(device, compiled, ["predict", *files, "--output", str(out), "--threads", "1"], 1)
 
 
-def _count(device: Device, compiled: Compiled, arguments: list[str], marks: int) -> int:
-    """Count the instructions of one thread; the last region is a typical step."""
+def _count(device: Device, compiled: Compiled, arguments: list[str], marks: int) -> Figures:
+    """Count the instructions of one thread and model their time; the last region is typical."""
     assert device.emulator is not None
     command = [str(compiled.artifact.executable), *arguments]
     cpu = device.emulator.cpu
-    return count_twice(command, marks, arch=device.cpu.arch, cpu=cpu).regions[-1]
+    figures: Figures = {
+        "guest_instructions": count_twice(command, marks, arch=device.cpu.arch, cpu=cpu).regions[-1]
+    }
+    if device.name in modelled_devices():
+        figures["modelled_ms"] = model_regions(device.name, command, marks)[-1].milliseconds
+    return figures
 
 
 @click.command()
