@@ -101,7 +101,7 @@ def _imported(
         module = with_loss(module, loss)
     with in_floats(module) as changes:
         graph = import_program(trace(module, args, kwargs), module, loss)
-        warn_of_modes(module, args, kwargs)
+        warn_of_modes(module, args, kwargs, graph)
     warn_of_floats(module, changes)
     store_integers(graph, integer_weights, integers)
     return graph

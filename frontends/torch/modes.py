@@ -1,7 +1,7 @@
 """Warn of a module that does more in evaluation mode than predictions can derive from training.
 
-In predictions norms read their running statistics, dropout passes everything, and buffers stay. All
-else that forward does by `self.training` they do as in training.
+In predictions norms read their running statistics, dropout and stochastic depth pass everything,
+and buffers stay. All else that forward does by `self.training` they do as in training.
 """
 
 import copy
@@ -16,6 +16,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from pockengine.compiler.ir import Graph
+from pockengine.frontends.emit.random import DRAWING
 from pockengine.frontends.torch.decisions import copied_module
 
 MODES = frozenset({"training", "batch_norm", "instance_norm"})
@@ -26,23 +28,32 @@ FLAGS = {
     "batch_norm": "training",
     "instance_norm": "use_input_stats",
     "multi_head_attention_forward": "training",
-    "rrelu": "training",
 }
 """PyTorch's functions that take the mode, and its name there."""
+DROPOUT = "dropout"
 DROPOUT_SHARE = 4
 """Position of the share that attention drops."""
 
 Inputs = tuple[Sequence[Any], Mapping[str, Any]]
 
 
-def warn_of_modes(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Warn if predictions that are derived from training differ from the evaluation mode."""
+def warn_of_modes(
+    module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], graph: Graph
+) -> None:
+    """Warn if predictions that are derived from training differ from the evaluation mode.
+
+    `graph` is the imported module.
+    """
     kinds = [kind for kind in dict.fromkeys(map(type, module.modules())) if _asks(kind)]
     training = any(getattr(part, "training", False) for part in module.modules())
-    if not kinds or not training or any(x.is_meta for x in module.parameters()):
+    drawing = _drawing(graph)
+    if not (kinds or drawing) or not training or any(x.is_meta for x in module.parameters()):
         return
     try:
-        found = _differing(module, kinds, (args, kwargs))
+        if drawing and not _draws(module, (args, kwargs)):
+            found: type | None = type(dict(module.named_modules()).get(drawing[0], module))
+        else:
+            found = _differing(module, kinds, (args, kwargs))
     except Exception:  # the model's own code, which may support only training
         return
     if found is not None:
@@ -63,6 +74,17 @@ def _asks(kind: type) -> bool:
     return any(not MODES.isdisjoint(code.co_names) for code in codes)
 
 
+def _drawing(graph: Graph) -> list[str]:
+    """Return the paths of modules that draw random numbers, but dropout's, for predictions too."""
+    read, paths = set(graph.outputs.values()), []
+    for node in reversed(graph.nodes):
+        if not read.isdisjoint(node.results):
+            read.update(node.operands)
+            if node.op in DRAWING and node.op != DROPOUT:
+                paths.append(node.scope)
+    return paths[::-1]
+
+
 def _differing(module: nn.Module, kinds: list[type], inputs: Inputs) -> type | None:
     """Return a class by which they differ; None if none does, or if forward draws numbers."""
     expected, found = (_outputs(module, inputs, predicted) for predicted in (None, kinds))
@@ -74,21 +96,39 @@ def _differing(module: nn.Module, kinds: list[type], inputs: Inputs) -> type | N
     if not _same(_outputs(module, inputs, ()), expected):
         return type(module)  # it keeps the statistics of batches in evaluation mode
     differ = (kind for kind in kinds if not _same(_outputs(module, inputs, (kind,)), expected))
-    return next(differ, kinds[0])
+    return next(differ, type(module))
+
+
+def _draws(module: nn.Module, inputs: Inputs) -> bool:
+    """Whether the module draws random numbers in evaluation mode.
+
+    Its outputs do not show it if they do not depend on them yet, as behind a weight of 0.
+    """
+    with torch.random.fork_rng(devices=[]):
+        before = torch.get_rng_state()
+        _run(module, inputs, (), predicting=False)
+        return not torch.equal(torch.get_rng_state(), before)
 
 
 def _outputs(
     module: nn.Module, inputs: Inputs, predicted: Collection[type] | None, *, seed: int = 0
 ) -> list[torch.Tensor]:
     """Run a copy of the module in evaluation mode, or predict as these classes train."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _run(module, inputs, predicted or (), predicting=predicted is not None)
+
+
+def _run(
+    module: nn.Module, inputs: Inputs, trained: Collection[type], predicting: bool
+) -> list[torch.Tensor]:
+    """Run a copy of the module, in which these classes alone are in training mode."""
     copied = copied_module(module, shared=module.parameters())
     for part in copied.modules():
         training = getattr(part, "training", False)  # a frozen part of TorchScript has no mode
-        part.training = training and type(part) in (predicted or ())
-    mode = nullcontext() if predicted is None else _Predicting(copied)
+        part.training = training and type(part) in trained
     args, kwargs = copy.deepcopy(inputs)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), mode:
-        torch.manual_seed(seed)
+    with torch.no_grad(), _Predicting(copied) if predicting else nullcontext():
         results = copied(*args, **kwargs)
     return [x for x in pytree.tree_leaves(results) if isinstance(x, torch.Tensor)]
 
@@ -119,7 +159,7 @@ class _Predicting(TorchFunctionMode):
         """Call the function in evaluation mode; leave out dropout, and writes to buffers."""
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if "dropout" in name:
+        if DROPOUT in name:
             return args[0] if args else kwargs["input"]
         if self._writes(name, args):
             return args[0]

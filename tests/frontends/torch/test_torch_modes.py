@@ -50,7 +50,6 @@ class Derived(Layer):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = functional.batch_norm(super().forward(x), self.mean, self.var, training=self.training)
         y = functional.dropout(y, 0.5, self.training)
-        y = functional.rrelu(y, training=self.training)
         share = 0.5 if self.training else 0.0
         y = functional.scaled_dot_product_attention(y, y, y, dropout_p=share)
         if self.training:
@@ -69,10 +68,30 @@ class OwnBatchNorm(nn.BatchNorm1d):
 
 
 class Noise(nn.Module):
-    """Random numbers that predictions draw too, as the docs say."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + torch.randn_like(x) if self.training else x
+
+
+class DropPatches(nn.Module):
+    """Passes a random half of the rows in training."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        order = torch.randn(len(x)).argsort()
+        return x[order[: len(x) // 2]] if self.training else x
+
+
+class DropPath(nn.Module):
+    """Stochastic depth."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * x.new_empty(len(x), 1).bernoulli_(0.8).div_(0.8) if self.training else x
+
+
+class AnyMode(nn.Module):
+    """Random numbers in both modes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.randn_like(x)
 
 
 def plain(layer: Layer, y: torch.Tensor) -> torch.Tensor:
@@ -90,6 +109,15 @@ def test_another_evaluation_mode_is_named(kind: type[Layer]) -> None:
     assert net[2].training
 
 
+@pytest.mark.parametrize("kind", [Noise, DropPatches, nn.RReLU])
+def test_numbers_drawn_in_training_only_are_named(kind: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 4), DropPath(), kind(), nn.Linear(4, 2))
+    nn.init.zeros_(net[3].weight)  # the outputs of the first step do not depend on them
+    with pytest.warns(UserWarning, match=f"^{kind.__name__} computes something else"):
+        from_torch(net, (torch.randn(6, 4),))
+
+
 def test_statistics_of_the_batch_in_both_modes_are_named() -> None:
     with pytest.warns(UserWarning, match="^BatchStatistics computes something else"):
         from_torch(BatchStatistics(plain), (torch.randn(3, 4),))
@@ -105,7 +133,8 @@ class Pick(nn.Module):
     [
         lambda: Derived(plain),
         lambda: nn.Sequential(nn.Linear(4, 4), OwnBatchNorm(4), nn.Dropout()),
-        lambda: nn.Sequential(nn.Linear(4, 4), Noise()),
+        lambda: nn.Sequential(nn.Linear(4, 4), DropPath(), nn.Dropout()),
+        lambda: nn.Sequential(nn.Linear(4, 4), DropPath(), AnyMode()),
         lambda: Scaled(plain).eval(),
     ],
 )
