@@ -1,7 +1,7 @@
 """PyTorch's own loss and gradients on the example inputs."""
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,10 +37,13 @@ def reference(module: nn.Module, example_inputs: Any, loss: Loss, nudge: Nudge) 
     with in_floats(called), torch.random.fork_rng(devices=[]), torch.enable_grad():
         state = _state(module, nudge)
         predicted = _predicted(called, state, (args, kwargs), callable(loss))
-        results = torch.func.functional_call(called, state, args, kwargs)
-        value = _loss(results, loss, feed)
         trained = {name: x for name, x in state.items() if x.requires_grad}
-        grads = _gradients(value, list(trained.values()))
+
+        def step() -> tuple[torch.Tensor, tuple[torch.Tensor | None, ...] | None]:
+            value = _loss(called(*args, **kwargs), loss, feed)
+            return value, _gradients(value, list(trained.values()))
+
+        value, grads = _with_state(called, state, step)
     if grads is None:
         return Reference(feed, float(value.detach()), None, predicted)
     gradients = {
@@ -48,6 +51,28 @@ def reference(module: nn.Module, example_inputs: Any, loss: Loss, nudge: Nudge) 
         for (name, x), grad in zip(trained.items(), grads, strict=True)
     }
     return Reference(feed, float(value.detach()), gradients, predicted)
+
+
+class _Calling(nn.Module):
+    """Calls a function that uses the module."""
+
+    def __init__(self, module: nn.Module, function: Callable[[], Any]) -> None:
+        super().__init__()
+        self.module, self.function = module, function
+
+    def forward(self) -> Any:
+        return self.function()
+
+
+def _with_state(
+    module: nn.Module, state: Mapping[str, torch.Tensor], function: Callable[[], Any]
+) -> Any:
+    """Call a function while the module has this state.
+
+    The backward pass belongs in it: `torch.utils.checkpoint` calls the module again there.
+    """
+    own = {f"module.{name}": x for name, x in state.items()}
+    return torch.func.functional_call(_Calling(module, function), own, ())
 
 
 def _gradients(

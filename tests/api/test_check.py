@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import pockengine
 from pockengine.backends import artifact
@@ -21,6 +22,7 @@ from pockengine.compiler.sparse.lora import lora
 from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.errors import CheckError
 from pockengine.frontends.torch.frontend import TorchFrontend
+from pockengine.frontends.torch.reference import reference
 
 
 class Small(nn.Module):
@@ -64,6 +66,32 @@ def test_a_correct_step_passes_and_leaves_the_model_unchanged() -> None:
     assert torch.equal(torch.get_rng_state(), random)
     assert all(x.grad is None for x in model.parameters())
     assert model.drop.training
+
+
+class Checkpointed(Small):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(super().forward, x, use_reentrant=False)
+
+
+@pytest.mark.filterwarnings("error::pockengine.check.CheckWarning")
+def test_a_recomputed_norm_is_checked_and_unchanged() -> None:
+    torch.manual_seed(0)
+    model = Checkpointed().train()
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    pockengine.compile(model, (torch.randn(4, 3, 8, 8),), loss="cross_entropy", check=True)
+    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+
+
+def test_gradients_of_perturbed_weights_include_those_recomputed() -> None:
+    torch.manual_seed(0)
+    inputs = (torch.randn(4, 3, 8, 8),)
+    plain, recomputed = Small().train(), Checkpointed().train()
+    recomputed.load_state_dict(plain.state_dict())
+    expected, found = (
+        reference(model, inputs, "cross_entropy", lambda array: 2 * array).gradients
+        for model in (plain, recomputed)
+    )
+    assert all(np.allclose(found[name], expected[name], atol=1e-6) for name in expected)
 
 
 class Centered(Small):
