@@ -121,7 +121,9 @@ def loss_inputs(module: nn.Module, loss: Loss) -> list[str]:
 
     Raises ImportModelError when there is none, or when forward has one of the same name.
     """
-    function = loss.forward if isinstance(loss, nn.Module) else loss
+    function = loss
+    if isinstance(loss, nn.Module) and type(loss).__call__ is nn.Module.__call__:
+        function = loss.forward
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except ValueError as error:  # of a function in C

@@ -207,6 +207,19 @@ def rejection(loss: Callable[..., Any], *inputs: torch.Tensor) -> str:
     return str(caught.value)
 
 
+class Called(nn.Module):
+    """A loss without `forward`, as timm's of Jensen-Shannon."""
+
+    def __call__(self, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.mse_loss(outputs, target)
+
+
+def test_loss_module_that_is_only_callable_is_read() -> None:
+    inputs = (torch.randn(ROWS, 5), torch.randn(ROWS, CLASSES))
+    graph = from_torch(Net(), inputs, loss=Called())
+    assert [value.name for value in graph.inputs] == ["x", "target"]
+
+
 def test_wrong_losses_are_reported() -> None:
     x, y = torch.randn(ROWS, 5), torch.randint(CLASSES, (ROWS,))
 
