@@ -91,7 +91,8 @@ def test_gradients_of_perturbed_weights_include_those_recomputed() -> None:
         reference(model, inputs, "cross_entropy", lambda array: 2 * array).gradients
         for model in (plain, recomputed)
     )
-    assert expected and found
+    assert expected
+    assert found
     assert all(np.allclose(found[name], expected[name], atol=1e-6) for name in expected)
 
 
