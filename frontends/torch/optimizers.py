@@ -66,7 +66,8 @@ def to_optimizer(model: nn.Module, optimizer: Any) -> Optimizer:
     kind = _KINDS.get(type(optimizer))
     if kind is None:
         known = ", ".join(known.__name__ for known in _KINDS)
-        raise ImportModelError(f"PyTorch's optimizer {name} has no equivalent; known are {known}")
+        place = f"{type(optimizer).__module__}.{name}"
+        raise ImportModelError(f"{place} has no equivalent; known of torch.optim are {known}")
     if any(float(state.get("step", 1)) > 0 for state in optimizer.state.values()):
         raise ImportModelError(
             f"{name} has taken steps already, and its state is not taken over; give a fresh one"

@@ -91,7 +91,10 @@ def stepped(model: nn.Sequential) -> torch.optim.Optimizer:
     [
         (lambda m: torch.optim.SGD(m[0].parameters(), 0.1), "not given parameter 2.weight"),
         (lambda m: torch.optim.LBFGS(m.parameters()), "LBFGS computes the loss as often as"),
-        (lambda m: Unknown(m.parameters()), "Unknown has no equivalent; known are ASGD"),
+        (
+            lambda m: Unknown(m.parameters()),
+            f"{__name__}.Unknown has no equivalent; known of torch.optim are ASGD",
+        ),
         (stepped, "Adam has taken steps already"),
         (lambda m: torch.optim.Adam, "is no optimizer"),
         (lambda m: 3, "is no optimizer"),
