@@ -173,7 +173,11 @@ def _name(path: Path, folder: Path) -> str:
 def load_artifact(folder: Path) -> Artifact:
     """Read an artifact; ArtifactError if a file is missing, damaged or of another schema."""
     whole_path(folder, ArtifactError)
-    return steady(folder, lambda: _load(folder))
+    try:
+        return steady(folder, lambda: _load(folder))
+    except NotADirectoryError as error:
+        fact = "it is a file" if folder.exists() else reason_of(error)
+        raise ArtifactError(f"{folder} is no artifact: {fact}; compile a model to one") from error
 
 
 def _load(folder: Path) -> Artifact:

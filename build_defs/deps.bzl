@@ -95,7 +95,7 @@ DEPS = {
         "bench": ["//:errors", "//:extras", "//:root", "//:signals", "//devices", "//farm/bench", "//farm/boards", "//farm/cli:base", "//farm/cli:bench_lib", "//farm/references", "//farm/references:protocol", "@pypi//click"],
         "bench_lib": ["//:errors", "//:extras", "//:root", "//:signals", "//:terminal", "//backends", "//backends/c", "//devices", "//farm:lib", "//farm/bench", "//farm/bench/paper", "//farm/boards", "//farm/cli:base", "//farm/references", "//farm/references:protocol", "//farm/results", "@pypi//click", "@pypi//rich"],
         "farm": ["//:root", "//:signals", "//farm/cli:lib", "@pypi//click"],
-        "lib": ["//:errors", "//:files", "//:folders", "//:root", "//:signals", "//:terminal", "//backends", "//farm:lib", "//farm/bench:ab", "//farm/boards", "//farm/cli:base", "//farm/cycles", "//farm/jobs", "//farm/labgrid", "//farm/results", "//farm/transports", "@pypi//click", "@pypi//rich"],
+        "lib": ["//:errors", "//:files", "//:folders", "//:root", "//:signals", "//:terminal", "//backends", "//devices", "//farm:lib", "//farm/bench:ab", "//farm/boards", "//farm/cli:base", "//farm/cycles", "//farm/jobs", "//farm/labgrid", "//farm/results", "//farm/transports", "@pypi//click", "@pypi//rich"],
         "report_lib": ["//:errors", "//:files", "//:root", "//farm/cli:base", "//farm/cli:lib", "//farm/report", "//farm/results", "@pypi//click"],
     },
     "farm/cycles": {
@@ -451,6 +451,7 @@ DEPS = {
         "remaining": ["//:errors", "//:root", "//devices", "//farm/boards", "//farm/images", "//farm/transports", "//tests/farm:helpers", "@pypi//hypothesis"],
     },
     "tests/farm/cli": {
+        "remaining": ["//:root", "//farm/cli:lib", "@pypi//click"],
         "test_bench": ["//:api", "//:errors", "//:root", "//backends", "//compiler:sparse", "//farm/bench", "//farm/boards", "//farm/cli:bench_lib", "//farm/references", "//farm/references:protocol", "//farm/results", "//farm/transports", "//models", "//models:registry", "//tests/farm:helpers", "//tests/farm/results:repository", "@pypi//click", "@pypi//numpy"],
         "test_cli": ["//:root", "//farm/boards", "//farm/cli:lib", "//farm/images", "//farm/transports", "//tests/farm:helpers", "@pypi//click"],
         "test_jobs": ["//:root", "//farm/boards", "//farm/cli:lib", "//farm/jobs", "//tests/farm:helpers", "@pypi//click"],

@@ -14,6 +14,7 @@ from pockengine.backends.registry import backend_for
 from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import console
 from pockengine.compiler.compile import passes_of
+from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.passes.base import options_of, run_passes
 from pockengine.compiler.passes.catalog import PASSES
@@ -52,7 +53,7 @@ def passes_command(
         raise click.UsageError(
             "name a file with a graph, as compile --dump-ir writes it, or ask for --list"
         )
-    parsed = parse_graph(_text(Path(graph), "graph"))
+    parsed = _graph(Path(graph))
     if pipeline is None:
         passes = [] if file is None else parse_passes(_text(file, "passes"), _target)
         passes += [parse_pass(text, _target) for text in texts]
@@ -65,6 +66,16 @@ def passes_command(
     if pipeline not in entries:
         raise PockEngineError(f"{graph} has no entry {pipeline!r}; it has {', '.join(entries)}")
     click.echo(print_passes(entries[pipeline]), nl=False)
+
+
+def _graph(path: Path) -> Graph:
+    text = _text(path, "graph")
+    try:
+        return parse_graph(text)
+    except GraphError as error:
+        raise GraphError(
+            f"{path}: {error}; give a file that compile --dump-ir has written"
+        ) from error
 
 
 def _text(path: Path, what: str) -> str:

@@ -93,10 +93,7 @@ def _of_file(name: str, path: Path, batch: Batch, shapes: Shapes) -> Found:
     if is_hugging_face(path):
         return Found(name, *open_folder(path, batch, shapes))
     if path.is_dir() and not (path / "saved_model.pb").is_file():
-        raise ImportModelError(
-            f"{name} is a folder of no model: a Hugging Face one has config.json, a SavedModel "
-            "saved_model.pb"
-        )
+        raise ImportModelError(_folder_fault(name, path))
     need(f"the model {name}", FILES.get(path.suffix, "tensorflow"))
     opened = open_file(path)
     arrays = examples(name, opened.inputs, batch, shapes)
@@ -104,6 +101,16 @@ def _of_file(name: str, path: Path, batch: Batch, shapes: Shapes) -> Found:
     if opened.loss is not None:
         return Found(name, opened.model, inputs, opened.loss, stated=True)
     return Found(name, opened.model, inputs, CROSS_ENTROPY)
+
+
+def _folder_fault(name: str, path: Path) -> str:
+    """Return why a folder is no model."""
+    if (path / "manifest.json").is_file():
+        return f"{name} is an artifact, already compiled; give the MODEL that it was compiled from"
+    return (
+        f"{name} is a folder of no model: a Hugging Face one has config.json, a SavedModel "
+        "saved_model.pb"
+    )
 
 
 def _file_fix(path: Path) -> str:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
-from pockengine.backends.artifact import load_artifact
+from pockengine.backends.artifact import Artifact, load_artifact
+from pockengine.devices import known_devices, load_device
+from pockengine.errors import FarmError
 from pockengine.farm.bench.ab import take_turns
-from pockengine.farm.boards.board import board_for, load_boards
+from pockengine.farm.boards.board import Board, board_for, load_boards
 from pockengine.farm.cli.base import CONSOLE, from_user, plain_errors
 from pockengine.farm.jobs.checkout import checkout
 from pockengine.farm.jobs.job import Job
@@ -29,14 +31,15 @@ def ab(
     """Train the artifacts FIRST and SECOND in turns on a board, and compare their times."""
     arguments = ["train", "--weights", "weights", "--data", "data", "--lr", "0.01"]
     arguments += ["--steps", str(steps), "--threads", str(threads)]
+    place, rows = board_for(board, load_boards()), _data_file(data)
     jobs = {}
     for name, folder in (("first", first), ("second", second)):
-        artifact = load_artifact(from_user(str(folder)))
-        inputs = {"weights": artifact.weights, "data": from_user(str(data))}
+        artifact = load_artifact(from_user(folder))
+        _check_device(artifact, place)
+        inputs = {"weights": artifact.weights, "data": rows}
         jobs[name] = Job(artifact.executable, tuple(arguments), inputs)
     say = partial(click.echo, err=True)
     say(f"connecting to {board}")
-    place = board_for(board, load_boards())
     with (
         checkout(place) as transport,
         tempfile.TemporaryDirectory(prefix="pockengine-ab-") as folder_,
@@ -51,3 +54,25 @@ def ab(
     conditions, problems = turns.conditions, turns.conditions.problems()
     CONSOLE.print("; ".join(filter(None, [conditions.describe(), conditions.busy, *problems])))
     raise SystemExit(1 if problems else 0)
+
+
+def _data_file(data: Path) -> Path:
+    """Return the file of rows; FarmError unless it is one file, as a job sends it."""
+    path = from_user(data)
+    if path.is_file():
+        return path
+    fact = "it is a folder" if path.is_dir() else "there is no such file"
+    raise FarmError(f"--data {data}: {fact}; give one file, .npz or .safetensors")
+
+
+def _check_device(artifact: Artifact, board: Board) -> None:
+    """Raise FarmError for an artifact that was built for another kind of processor."""
+    device = artifact.device
+    if device not in known_devices():
+        return  # described by a file; the board says whether it runs
+    built, needed = (load_device(name).toolchain.target for name in (device, board.device))
+    if built != needed:
+        raise FarmError(
+            f"{artifact.folder} is for {device}, and {board.name} is of the device {board.device}; "
+            f"compile with --device {board.device}"
+        )

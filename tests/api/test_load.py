@@ -39,9 +39,17 @@ def test_a_loaded_artifact_trains_and_exports_the_models_weights(tmp_path: Path)
     )
 
 
-def test_a_folder_without_an_artifact_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="is no artifact"):
-        pockengine.load(tmp_path)
+def test_a_place_without_an_artifact_is_reported(tmp_path: Path) -> None:
+    file = tmp_path / "net.py"
+    file.write_text("")
+    for place, fact in (
+        (tmp_path, "it has no manifest.json"),
+        (tmp_path / "absent", "there is no such folder"),
+        (file, "it is a file"),
+        (file / "absent", f"{file} is a file, not a folder"),
+    ):
+        with pytest.raises(ArtifactError, match=f"{place} is no artifact: {fact}; compile"):
+            pockengine.load(place)
 
 
 def test_representations_are_a_few_lines(tmp_path: Path) -> None:

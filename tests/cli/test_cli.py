@@ -118,6 +118,12 @@ def test_the_text_below_the_models_fills_its_lines(monkeypatch: pytest.MonkeyPat
         ),
         (["inspect", "file"], "file is no file of a model: those end in .onnx"),
         (["inspect", "no\x1b[31m\rwhere"], "unknown model 'no\\x1b[31m\\rwhere'"),
+        (["compile", "built"], "built is an artifact, already compiled; give the MODEL"),
+        (
+            ["train", "file", "--data", "file", "--steps", "1"],
+            "file is no artifact: it is a file",
+        ),
+        (["passes", "file"], "file: line 1: expected `graph NAME {`, found nothing; give a file"),
         (["compile", "cnn-8", "--out", "file"], "file is no folder"),
         (["compile", "cnn-8", "--out", "file/net"], "file is a file, not a folder"),
         (["compile", "cnn-8", "--out", "."], "exists and is not an unmodified artifact"),
@@ -129,6 +135,8 @@ def test_expected_errors_are_one_plain_line(
 ) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "net.py").touch()
+    (tmp_path / "built").mkdir()
+    (tmp_path / "built" / "manifest.json").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["pockengine", *arguments])
     with pytest.raises(SystemExit) as ended:

@@ -70,7 +70,10 @@ def test_the_folder_of_a_training_stands_for_its_checkpoint(
     checkpoint = tmp_path / "checkpoint"
     single = checkpoint.rename(tmp_path / "single")
     checkpoint.mkdir()
-    assert "holds no checkpoint of a training" in str(export(tmp_path, "weights").exception)
+    assert "holds no checkpoint of a training; give" in str(export(tmp_path, "weights").exception)
+    checkpoint.rmdir()
+    assert "checkpoint does not exist; give" in str(export(tmp_path, "weights").exception)
+    checkpoint.mkdir()
     shutil.copy(single, checkpoint / "step-0000000003.safetensors")
     assert export(tmp_path, "weights").exit_code == 0
     expected = compiled.state_dict(single)
