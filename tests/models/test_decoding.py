@@ -278,8 +278,8 @@ def test_errors_name_invalid_requests(session: Session) -> None:
         ([5] * (POSITIONS + 1), 0, Generation(4), f"has positions for {POSITIONS}"),
         ([5, 999], 0, Generation(4), "input_ids holds 999 .*entry prefill takes"),
         ([5] * 62 + [999], 50, Generation(4), "input_ids holds 999 .*entry decode takes"),
-        ([5], 0, Generation(4, temperature=-1), "a temperature is at least 0, not -1"),
-        ([5], 0, Generation(4, temperature=1, top_p=0), "at most 1, not 0"),
+        ([5], 0, Generation(4, temperature=-1), "a temperature is at least 0, not -1$"),
+        ([5], 0, Generation(4, temperature=1, top_p=0), "^top_p is above 0 and at most 1, not 0"),
     ):
         with pytest.raises(RuntimeFailure, match=fault):
             session.generate(prompt, how, cached=cached)

@@ -294,3 +294,17 @@ def test_a_pipe_is_refused_at_once(runner: Runner, tmp_path: Path) -> None:
         done = runner.train(1, **{option: tmp_path / "pipe"})
         assert done.returncode == 1
         assert "it is a pipe or a device" in done.stderr
+
+
+def test_a_file_of_another_kind_is_refused_with_the_formats(runner: Runner, tmp_path: Path) -> None:
+    for name, content in (("net.py", b"import torch\nfrom torch import nn\n"), ("empty", b"")):
+        (tmp_path / name).write_bytes(content)
+        done = runner.train(1, data=tmp_path / name)
+        assert done.returncode == 1
+        assert f"{name} is no file of rows: give .safetensors, .npz or .npy" in done.stderr
+
+
+def test_a_folder_in_place_of_weights_is_refused(runner: Runner, tmp_path: Path) -> None:
+    done = runner.train(1, weights=tmp_path)
+    assert done.returncode == 1
+    assert f"cannot read {tmp_path}: it is a folder; name a file in it" in done.stderr

@@ -150,11 +150,18 @@ static pe_status open_array(visit_context *c, const char *name, char *message) {
     return status == PE_OK ? visit(c, &array, message) : status;
 }
 
+/* Whether a file has neither the name of a safetensors file nor the brace that begins one's
+ * header. */
+static bool is_foreign(const char *path, char brace) {
+    const char *dot = strrchr(path, '.');
+    return brace != '{' && !(dot && strcmp(dot, ".safetensors") == 0);
+}
+
 /* Reads a file of any format, recognized by its first bytes. With a name it must be one array. */
 static pe_status open_file(pe_data *data, const char *path, const char *name, char *message) {
     visit_context c = {.data = data, .path = path};
     const pe_st_visitor visitor = {.tensor = visit, .context = &c};
-    char magic[4] = "";
+    char start[9] = "";
     if (data->file_count == PE_MAX_INPUTS) {
         return pe_fail(message, PE_ERROR_ARGUMENT, "%s: more than %d files", path, PE_MAX_INPUTS);
     }
@@ -163,14 +170,19 @@ static pe_status open_file(pe_data *data, const char *path, const char *name, ch
         return status;
     }
     data->files[data->file_count++] = c.file;
-    if (pread(c.file, magic, sizeof magic, 0) == (ssize_t)sizeof magic) {
-        if (name || memcmp(magic, "\x93NUM", sizeof magic) == 0) {
+    const ssize_t count = pread(c.file, start, sizeof start, 0);
+    if (count >= 4) {
+        if (name || memcmp(start, "\x93NUM", 4) == 0) {
             return open_array(&c, name, message);
         }
-        if (memcmp(magic, "PK\3\4", sizeof magic) == 0 ||
-            memcmp(magic, "PK\5\6", sizeof magic) == 0) {
+        if (memcmp(start, "PK\3\4", 4) == 0 || memcmp(start, "PK\5\6", 4) == 0) {
             return pe_npz_read(c.file, path, &visitor, message);
         }
+    }
+    if (count >= 0 && is_foreign(path, start[8])) {
+        return pe_fail(message, PE_ERROR_FORMAT,
+                       "%s is no file of rows: give .safetensors, .npz or .npy, or texts in .jsonl",
+                       path);
     }
     return pe_st_read(c.file, path, &visitor, message);
 }

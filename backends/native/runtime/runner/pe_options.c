@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -199,6 +200,19 @@ static const option *find_option(const char *name, size_t length) {
     return NULL;
 }
 
+/* Explains which values an option takes. */
+static pe_status refuse(const option *row, const char *value, char *message) {
+    char range[64] = "";
+    if (row->kind == COUNT && row->most < PE_COUNT_LIMIT) {
+        snprintf(range, sizeof range, " from %lld to %lld", (long long)row->least,
+                 (long long)row->most);
+    } else if (row->kind == COUNT) {
+        snprintf(range, sizeof range, " of at least %lld", (long long)row->least);
+    }
+    return pe_fail(message, PE_ERROR_ARGUMENT, "option --%s takes %s%s, not \"%.100s\"", row->name,
+                   row->value ? row->value : "no value", range, value);
+}
+
 /* Takes the option at arguments[*i]; *i becomes its last argument. */
 static pe_status parse_option(pe_options *o, int count, char **arguments, int *i, char *message) {
     const char *argument = arguments[*i];
@@ -222,11 +236,7 @@ static pe_status parse_option(pe_options *o, int count, char **arguments, int *i
         }
         value = arguments[*i];
     }
-    if (!take(o, row, value)) {
-        return pe_fail(message, PE_ERROR_ARGUMENT, "option --%s takes %s, not \"%.100s\"",
-                       row->name, row->value ? row->value : "no value", value);
-    }
-    return PE_OK;
+    return take(o, row, value) ? PE_OK : refuse(row, value, message);
 }
 
 /* A missing option of a command, or NULL. */

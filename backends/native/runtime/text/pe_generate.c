@@ -134,11 +134,13 @@ static pe_status check(pe_session *session, const step *one, int64_t count, int6
                        "their answer; compile it for more, or shorten the prompt",
                        (long long)count, (long long)one->positions);
     }
-    if (!(sampling->temperature >= 0 && sampling->top_p > 0 && sampling->top_p <= 1)) {
-        return pe_fail(
-            session->message, PE_ERROR_ARGUMENT,
-            "a temperature is at least 0, not %g; top_p is above 0 and at most 1, not %g",
-            (double)sampling->temperature, (double)sampling->top_p);
+    if (!(sampling->temperature >= 0)) {
+        return pe_fail(session->message, PE_ERROR_ARGUMENT, "a temperature is at least 0, not %g",
+                       (double)sampling->temperature);
+    }
+    if (!(sampling->top_p > 0 && sampling->top_p <= 1)) {
+        return pe_fail(session->message, PE_ERROR_ARGUMENT,
+                       "top_p is above 0 and at most 1, not %g", (double)sampling->top_p);
     }
     return PE_OK;
 }

@@ -41,7 +41,9 @@ pe_status pe_st_read_at(int file, const char *path, uint64_t offset, void *data,
         }
         if (count <= 0) {
             return pe_fail(message, PE_ERROR_SYSTEM, "cannot read %s: %s", path,
-                           count < 0 ? strerror(errno) : "it ends too early");
+                           count == 0        ? "it ends too early"
+                           : errno == EISDIR ? "it is a folder; name a file in it"
+                                             : strerror(errno));
         }
         target += count;
         offset += (uint64_t)count;
