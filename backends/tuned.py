@@ -18,6 +18,8 @@ from pockengine.files import write_text_whole
 
 SCHEMA = 1
 
+_AGAIN = "give a table of this release, or run pockengine tune to write a new one"
+
 
 @dataclass(frozen=True)
 class TunedPlan:
@@ -85,11 +87,11 @@ def read_table(path: Path, device: Device, processor: str = "") -> TunedTable:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise CompileError(
-            f"tuned plans {path}: {reason_of(error)}; remove it and run pockengine tune again"
-        ) from error
+        raise CompileError(f"tuned plans {path}: {reason_of(error)}; {_AGAIN}") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise CompileError(f"tuned plans {path}: not a table of schema {SCHEMA} of pockengine tune")
+        raise CompileError(
+            f"tuned plans {path}: not a table of schema {SCHEMA} of pockengine tune; {_AGAIN}"
+        )
     names, rows = ("device", "cpu", "unit"), content.get("rows")
     texts = [text for name in names if isinstance(text := content.get(name), str)]
     if len(texts) != len(names) or not isinstance(rows, dict):

@@ -9,9 +9,9 @@ from typing import Any
 import click
 import numpy as np
 
-from pockengine.backends.training.checkpoints import BEST, Checkpoints
+from pockengine.backends.training.checkpoints import BEST, Checkpoints, no_checkpoint
 from pockengine.backends.training.pictures import SUFFIXES, Pictures
-from pockengine.errors import FinetuneError, RuntimeFailure
+from pockengine.errors import FinetuneError
 from pockengine.finetune.data_files import read_arrays, read_npy
 from pockengine.loaded import Loaded
 
@@ -24,7 +24,7 @@ _data_option = click.option(
     multiple=True,
     required=True,
     metavar="FILE|FOLDER|NAME=FILE.npy",
-    help="Rows [N, ...] by inputs' names: .safetensors, .npz, a folder of NAME.npy, of one .npy; "
+    help="Rows [N, ...] by inputs' names: .safetensors, .npz, NAME=FILE.npy, a folder of NAME.npy; "
     "or a folder of pictures by class.",
 )
 checkpoint_option = click.option(
@@ -111,12 +111,12 @@ def load_weights(loaded: Loaded, checkpoint: Path | None) -> None:
     """Load a checkpoint, or from a training's folder its best or else newest one."""
     if checkpoint is None:
         return
-    if not checkpoint.is_dir():
+    if checkpoint.is_file():
         loaded.trained.load(checkpoint)
     elif (checkpoint / BEST).is_file():
         loaded.trained.load(checkpoint / BEST)
     elif not Checkpoints(checkpoint).load(loaded.trained):
-        raise RuntimeFailure(f"{checkpoint} holds no checkpoint of a training")
+        raise no_checkpoint(checkpoint)
 
 
 def accuracy(prediction: np.ndarray, target: np.ndarray) -> float:

@@ -121,14 +121,20 @@ class Checkpoints:
 
 def checkpoint_file(path: Path) -> Path:
     """Return a checkpoint, or of a training's folder the path of its best or else newest one."""
-    if not path.is_dir():
+    if path.is_file():
         return path
     if (path / BEST).is_file():
         return path / BEST
     training = Checkpoints(path)
     for newest in training.steps():
         return training.path(newest)
-    raise RuntimeFailure(f"{path} holds no checkpoint of a training")
+    raise no_checkpoint(path)
+
+
+def no_checkpoint(path: Path) -> RuntimeFailure:
+    """Return the error for a path that has no checkpoint."""
+    fact = "holds no checkpoint of a training" if path.is_dir() else "does not exist"
+    return RuntimeFailure(f"{path} {fact}; give a checkpoint, or a training's folder of them")
 
 
 def as_checkpoints(place: Checkpoints | Path | str | None) -> Checkpoints | None:
