@@ -50,7 +50,10 @@ def verify_writes(graph: Graph) -> None:
         for operand in node.operands:
             writer = written.get(storage(operand))
             if writer is not None:
-                raise GraphError(f"{node} reads {operand!r} after {writer} wrote it")
+                raise GraphError(
+                    f"{node} reads {operand!r} after {writer} wrote it, but a step updates a "
+                    "buffer last; read it before that layer, or compute the batch's own"
+                )
         for value in written_values(node):
             if graph.param_of(value) is None:
                 raise GraphError(f"{node} writes {value!r}, which is no param")

@@ -9,8 +9,6 @@ differently; everything else stays unchanged.
 
 from pockengine.compiler.ir import Graph, Value
 from pockengine.compiler.ir.graph import Node, resolve
-from pockengine.compiler.ir.writes import storage, written_values
-from pockengine.errors import ImportModelError
 from pockengine.frontends.idioms.activations import gelu
 from pockengine.frontends.idioms.averages import running_average
 from pockengine.frontends.idioms.dropout import dropout
@@ -53,21 +51,3 @@ def recognize(graph: Graph, rules: Rules = RULES) -> None:
                 nodes.append(node)
     graph.nodes[:] = nodes
     graph.outputs = {name: resolve(value, replacement) for name, value in graph.outputs.items()}
-    _check_reads(graph)
-
-
-def _check_reads(graph: Graph) -> None:
-    """Raise ImportModelError for a read of what a layer before it updated, such as statistics.
-
-    The framework reads the new numbers there, and in predictions the old ones.
-    """
-    writers: dict[Value, Node] = {}
-    for node in graph.nodes:
-        for operand in map(storage, node.operands):
-            if operand in writers:
-                raise ImportModelError(
-                    f"{node.op} in {node.scope or graph.name} reads {operand.name} after "
-                    f"{writers[operand].scope or writers[operand].op} updated it, which a step "
-                    "cannot; read it before that layer, or compute the batch's own"
-                )
-        writers.update(dict.fromkeys(written_values(node), node))
