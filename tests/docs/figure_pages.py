@@ -94,8 +94,8 @@ INT8 = Table(
     (
         Column("step, f32", "guest_instructions", "millions", F32),
         Column("step, int8", "guest_instructions", "millions", {"dtype": "int8"}),
-        Column("step, f32, modelled ms", "modelled_ms", "ms", F32),
-        Column("step, int8, modelled ms", "modelled_ms", "ms", {"dtype": "int8"}),
+        Column("f32, ms", "modelled_ms", "ms", F32),
+        Column("int8, ms", "modelled_ms", "ms", {"dtype": "int8"}),
         Column("prediction, f32", "predict_guest_instructions", "millions", F32),
         Column("prediction, int8", "predict_guest_instructions", "millions", {"dtype": "int8"}),
         Column("arena, f32, MiB", "arena_bytes", "MiB", F32),

@@ -27,7 +27,7 @@ def refusal(*arguments: str) -> str:
 
 
 def compiled_for(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every folder hold an artifact for a device."""
+    """Replace `load`: every folder is an artifact for a device."""
 
     def load(folder: Path) -> SimpleNamespace:
         return SimpleNamespace(folder=folder, device=device, weights=folder, executable=folder)
