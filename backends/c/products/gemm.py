@@ -129,7 +129,12 @@ def _tiled_prelude(opened: Anchored, spec: TiledSpec) -> Text:
 
 def _stream_prelude(opened: Anchored, spec: StreamSpec) -> Text:
     p = spec.product
-    macros = _macros(opened, p, spec.lanes, {"PE_STEPS": spec.steps, "PE_PITCH": spec.pitch})
+    streams = {
+        "PE_STEPS": spec.steps,
+        "PE_PITCH": spec.pitch,
+        "PE_BY_LANE": int(spec.machine.by_lane),
+    }
+    macros = _macros(opened, p, spec.machine.lanes, streams)
     macros |= {"PE_B_PITCH": p.b_pitch, **_element_macros(p)}
     return _comment(p) + template(macros, opened.store, "gemm_stream")
 

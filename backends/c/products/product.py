@@ -41,6 +41,12 @@ is read row by row: 2.0 times as fast as by panels of columns for one row of A o
 times for eight.
 """
 
+NARROW_COLUMNS = 64
+"""The same for cores that multiply by a lane, if B exceeds the first-level cache: the model of a
+Cortex-A72 computes 5 rows 2.8 to 3.5 times as fast as by panels of columns. Smaller matrices count
+too, because a step's weights together exceed the caches.
+"""
+
 STREAMED_STEPS, FEWEST_STEPS, STREAMED_FACTORS = 8, 4, 16
 """Rows of B that are read at a time, each a stream to the prefetcher: at most, and at least. The
 last number is the vectors of factors that fit into the registers with 4 lanes, where no instruction
@@ -156,7 +162,7 @@ class StreamSpec:
     """A product that reads B once, row by row."""
 
     product: MatmulShape
-    lanes: int
+    machine: CoreModel
 
     kind: ClassVar = "f32"
     form: ClassVar = "stream"
@@ -164,7 +170,7 @@ class StreamSpec:
     @property
     def steps(self) -> int:
         """Rows of B in a pass."""
-        return _streamed_steps(self.product.m, self.lanes)
+        return _streamed_steps(self.product.m, self.machine)
 
     @property
     def pitch(self) -> int:
@@ -196,7 +202,7 @@ def choose_product(
     if dots and few:
         return Choice("dot", spec=DotSpec(product, dot_tile(product.m, machine_of(device))))
     if not options.bf16 and _pays_to_stream(product, device):
-        stream = StreamSpec(product, machine_of(device).lanes)
+        stream = StreamSpec(product, machine_of(device))
         return Choice("stream", scratch_bytes=stream.scratch_bytes, spec=stream)
     tiles_of_pairs = choose_amx(product, device) if options.bf16 else None
     if tiles_of_pairs is not None:
@@ -223,17 +229,23 @@ def choose_product(
 
 
 def _pays_to_stream(p: MatmulShape, device: Device) -> bool:
-    steps = _streamed_steps(p.m, machine_of(device).lanes)
+    machine = machine_of(device)
+    steps = _streamed_steps(p.m, machine)
     few = p.m <= STREAMED_ROWS and FEWEST_STEPS <= steps <= p.k
     plain = p.a_step == 1 and p.batch == 1 and not p.b_transposed
     if isinstance(p.stored, Blocks):
         return False
-    large = p.n >= STREAMED_COLUMNS and 4 * p.k * p.n > device.cpu.l2_bytes > 0
+    columns, cache = STREAMED_COLUMNS, device.cpu.l2_bytes
+    if machine.by_lane:
+        columns, cache = NARROW_COLUMNS, device.cpu.l1d_bytes
+    large = p.n >= columns and 4 * p.k * p.n > cache > 0
     return few and plain and (large or p.stored is not None)
 
 
-def _streamed_steps(rows: int, lanes: int) -> int:
-    return STREAMED_STEPS if lanes >= WIDE_LANES else min(STREAMED_STEPS, STREAMED_FACTORS // rows)
+def _streamed_steps(rows: int, machine: CoreModel) -> int:
+    if machine.lanes >= WIDE_LANES or machine.by_lane:
+        return STREAMED_STEPS
+    return min(STREAMED_STEPS, STREAMED_FACTORS // rows)
 
 
 def dot_tile(m: int, machine: CoreModel) -> Tile:

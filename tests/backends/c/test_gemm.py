@@ -99,7 +99,7 @@ def test_narrow_cores_copy_panels_that_exceed_their_cache(isa: str, tmp_path: Pa
     cases = [case_of(node, matmul_kernel, isa, seed, cores=2) for seed, node in enumerate(nodes)]
     copied = [re.search(r"PE_B_COPIED (\d)\n", case.kernel.source) for case in cases]
     assert [found and int(found[1]) for found in copied] == [4, 4, 4, 2]
-    for node in (matmul(49, 90, 40), matmul(7, 250, 160), matmul(49, 250, 160, (False, True))):
+    for node in (matmul(49, 90, 40), matmul(9, 250, 160), matmul(49, 250, 160, (False, True))):
         assert "#define PE_B_COPIED 0\n" in matmul_kernel(node, device_of(isa, 2)).source
     (check_on_arm if isa == "neon" else check)(cases, tmp_path)
 
@@ -151,16 +151,19 @@ def test_rows_that_meet_many_panels_are_copied(
 
 @pytest.mark.parametrize("isa", ["sse2", "avx2", "avx512", "neon"])
 def test_few_rows_read_a_large_matrix_row_by_row(isa: str, tmp_path: Path) -> None:
-    narrow = machine_of(device_of(isa)).lanes == 4
+    machine = machine_of(device_of(isa))
+    most = 8 if machine.lanes > 4 or machine.by_lane else 4
     nodes = [
         with_epilogue(matmul(1, 1003, 267), "residual"),
         with_epilogue(matmul(3, 1029, 256), "two_results"),
-        with_epilogue(matmul(4 if narrow else 8, 257, 1023), "gate"),
+        with_epilogue(matmul(most, 257, 1023), "gate"),
         matmul(2, 4096, 65),
+        *[matmul(5, 70, 191)] * machine.by_lane,
     ]
     cases = [case_of(node, matmul_kernel, isa, seed) for seed, node in enumerate(nodes)]
     assert all("gemm_stream.inc.h" in case.kernel.source for case in cases)
-    small, many = matmul(1, 1000, 262), matmul(5 if narrow else 9, 1003, 267)
+    small = matmul(1, 1000, 8 if machine.by_lane else 262)
+    many = matmul(most + 1, 1003, 267)
     for node in (small, many, matmul(1, 1003, 267, (False, True))):
         assert "gemm_stream.inc.h" not in matmul_kernel(node, device_of(isa)).source
     (check_on_arm if isa == "neon" else check)(cases, tmp_path)

@@ -14,6 +14,8 @@
 #error "gemm_dot.inc.h needs PE_K, PE_M, PE_MR and PE_VL"
 #endif
 
+#include "pe_prefetch.h"
+
 #ifndef PE_B_TYPE
 #define PE_B_TYPE float
 #define PE_LOAD_B pe_load_part
@@ -90,6 +92,7 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *a, co
         const int lanes = PE_N - column < PE_VL ? PE_N - column : PE_VL;
         const float *rows = a + PE_A_BATCH(batch);
         const PE_B_TYPE *columns = b + PE_B_BATCH(batch) + column * (ptrdiff_t)PE_B_PITCH;
+        pe_read_in_order(columns, PE_B_PITCH, lanes, PE_K, sizeof *b);
         int i = 0;
         for (; i + PE_MR <= PE_M; i += PE_MR) {
             PE_FN(dot_rows)

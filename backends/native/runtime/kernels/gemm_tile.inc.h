@@ -39,6 +39,7 @@
 #error "gemm_tile.inc.h needs PE_PARTIAL, PE_SEGMENTED and PE_VL"
 #endif
 
+#include "pe_prefetch.h"
 #include "pe_transpose.h"
 
 #ifndef PE_STORE_PAIRS
@@ -293,7 +294,7 @@ PE_INLINE void PE_FN(panel)(const PE_FN(block_args) * t, const int panel, const 
 #elif PE_B_TRANSPOSED
     const int columns = (vectors - 1) * PE_VL + lanes;
     const float *rows = t->b + column * (ptrdiff_t)PE_B_PITCH;
-    pe_read_in_order(rows, PE_B_PITCH, columns, t->depth);
+    pe_read_in_order(rows, PE_B_PITCH, columns, t->depth, sizeof *rows);
     pe_transpose(t->panel, PE_NR, rows, PE_B_PITCH, columns, t->depth, PE_VL >= 8 ? 8 : 4);
     const float *b = t->panel;
 #elif PE_B_COPIED

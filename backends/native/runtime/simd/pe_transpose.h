@@ -82,22 +82,6 @@ PE_INLINE ptrdiff_t pe_interleave3(float *to, const float *from, ptrdiff_t pitch
 }
 #endif
 
-/* Reads a number of each cache line of a matrix, row by row, on AArch64. Prefetchers follow lines
- * in order, but not 4 rows at a time: the models of a Cortex-A72 and A76 multiply 20 rows by
- * weights in no cache 1.2 and 1.4 times as fast after this. */
-PE_INLINE void pe_read_in_order(const float *from, ptrdiff_t pitch, ptrdiff_t rows,
-                                ptrdiff_t columns) {
-#if PE_NEON && defined(__aarch64__)
-    for (ptrdiff_t i = 0; i < rows; i++) {
-        for (ptrdiff_t j = 0; j < columns; j += 16) {
-            __asm__ volatile("ldr wzr, %0" : : "m"(from[i * pitch + j]));
-        }
-    }
-#else
-    (void)from, (void)pitch, (void)rows, (void)columns;
-#endif
-}
-
 /* to[j][i] = from[i][j] for rows x columns of `from`; pitches in elements. */
 PE_INLINE void pe_transpose(float *restrict to, ptrdiff_t to_pitch, const float *restrict from,
                             ptrdiff_t from_pitch, ptrdiff_t rows, ptrdiff_t columns, int block) {
