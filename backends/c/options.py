@@ -10,9 +10,10 @@ class KernelOptions:
     """How convolutions and products are computed.
 
     Without `winograd` convolutions are direct sums: slower, with a tenth of the rounding error.
-    With `bf16` the operands of large products are rounded to bf16 and their sums are f32. Without
-    `packed` products of bytes read both operands in place: slower, without scratch. With `prepare`,
-    kernels' forms of frozen weights are made once, in memory of their own.
+    With `bf16` the operands of large products, also of attention in AMX tiles, are rounded to bf16
+    and their sums are f32. Without `packed` products of bytes read both operands in place: slower,
+    without scratch. With `prepare`, kernels' forms of frozen weights are made once, in memory of
+    their own.
     """
 
     winograd: bool = True

@@ -1,7 +1,7 @@
 """Random nodes of the anchor ops, plain and with an epilogue, for the tests of their kernels."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,10 +147,15 @@ def check(
 
 def check_with_zig(cases: Sequence[Case], folder: Path, device: str, **how: Any) -> None:
     """Run the cases as built by zig, which compiles for every device."""
+    compiler, environment = zig_for(device)
+    check(cases, folder, compiler, environment=environment, **how)
+
+
+def zig_for(device: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """Return zig's command for a device, as the backend uses it, and its environment."""
     toolchain = find_toolchain(load_device(device))
     # Stripped, as in the backend: zig builds its libc again for programs with debug information.
-    compiler = (*toolchain.command, *OPTIMIZED, *WARNINGS, "-s")
-    check(cases, folder, compiler, environment=toolchain.environment, **how)
+    return (*toolchain.command, *OPTIMIZED, *WARNINGS, "-s"), toolchain.environment
 
 
 def check_on_arm(cases: Sequence[Case], folder: Path, tolerance: float = TOLERANCE) -> None:

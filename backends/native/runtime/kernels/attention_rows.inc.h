@@ -9,13 +9,33 @@
 #if !defined(PE_CAUSAL) || !defined(PE_FORWARD) || !defined(PE_HIDES) || !defined(PE_LOOKS)
 #error "attention_rows.inc.h needs PE_CAUSAL, PE_FORWARD, PE_HIDES and PE_LOOKS"
 #endif
-#if !defined(PE_MASK) || !defined(PE_MASK_STEP) || !defined(PE_SKIPS)
-#error "attention_rows.inc.h needs PE_MASK, PE_MASK_STEP and PE_SKIPS"
+#if !defined(PE_MASK) || !defined(PE_MASK_STEP) || !defined(PE_SKIPS) || !defined(PE_TILES)
+#error "attention_rows.inc.h needs PE_MASK, PE_MASK_STEP, PE_SKIPS and PE_TILES"
 #endif
 
 #define PE_MASK_NONE 0
 #define PE_MASK_ADDED 1
 #define PE_MASK_SEEN 2
+
+#if PE_TILES
+#include "pe_amx.h"
+#endif
+
+/* Configures this thread's tile registers; returns whether it has any. */
+PE_INLINE int PE_FN(begin_tiles)(void) {
+#if PE_TILES
+    return pe_amx_begin();
+#else
+    return 0;
+#endif
+}
+
+PE_INLINE void PE_FN(end_tiles)(const int tiles) {
+    (void)tiles;
+#if PE_TILES
+    pe_amx_end(tiles);
+#endif
+}
 
 PE_INLINE ptrdiff_t PE_FN(least)(const ptrdiff_t a, const ptrdiff_t b) { return a < b ? a : b; }
 

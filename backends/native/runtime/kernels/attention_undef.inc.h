@@ -22,5 +22,7 @@
 #undef PE_SCALE
 #undef PE_SIZE
 #undef PE_SKIPS
+#undef PE_TILES
+#undef PE_VALUES_FLOATS
 #undef PE_WIDTH
 #include "undef.inc.h"
