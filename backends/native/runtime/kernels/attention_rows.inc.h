@@ -109,21 +109,32 @@ PE_INLINE pe_vf PE_FN(score)(const float *scores, const PE_MASK_TYPE *mask, cons
 
 PE_INLINE int PE_FN(lanes)(const ptrdiff_t left) { return (int)PE_FN(least)(left, PE_VL); }
 
+/* Stores factor exp(score - most) of `lanes` columns, and adds up what is multiplied. */
+PE_INLINE pe_vf PE_FN(power)(float *scores, const PE_MASK_TYPE *mask, const ptrdiff_t row,
+                             const ptrdiff_t column, const int lanes, const float most,
+                             const float factor) {
+    pe_vf e = pe_exp(PE_FN(score)(scores, mask, row, column, lanes) - most);
+    if (lanes < PE_VL) {
+        e = pe_select(pe_first_lanes(lanes), e, pe_zero());
+    }
+    pe_store(scores + column, e * factor);
+    return e;
+}
+
 /* Stores factor exp(score - most), and zeros up to `reach`; returns the sum without the factor. */
 PE_INLINE float PE_FN(powers)(float *scores, const PE_MASK_TYPE *mask, const ptrdiff_t row,
                               const ptrdiff_t seen, const ptrdiff_t reach, const float most,
                               const float factor) {
     pe_vf sum = pe_zero();
-    for (ptrdiff_t i = 0; i < seen; i += PE_VL) {
-        const int lanes = PE_FN(lanes)(seen - i);
-        pe_vf e = pe_exp(PE_FN(score)(scores, mask, row, i, lanes) - most);
-        if (lanes < PE_VL) {
-            e = pe_select(pe_first_lanes(lanes), e, pe_zero());
-        }
-        pe_store(scores + i, e * factor);
-        sum += e;
+    ptrdiff_t i = 0;
+    for (; i + PE_VL <= seen; i += PE_VL) {
+        sum += PE_FN(power)(scores, mask, row, i, PE_VL, most, factor);
     }
-    for (ptrdiff_t i = (seen + PE_VL - 1) / PE_VL * PE_VL; i < reach; i += PE_VL) {
+    if (i < seen) {
+        sum += PE_FN(power)(scores, mask, row, i, (int)(seen - i), most, factor);
+        i += PE_VL;
+    }
+    for (; i < reach; i += PE_VL) {
         pe_store(scores + i, pe_zero());
     }
     return pe_sum(sum);
@@ -133,8 +144,12 @@ PE_INLINE float PE_FN(powers)(float *scores, const PE_MASK_TYPE *mask, const ptr
 PE_INLINE float PE_FN(most)(const float *scores, const PE_MASK_TYPE *mask, const ptrdiff_t row,
                             const ptrdiff_t seen) {
     pe_vf most = pe_splat(-__builtin_inff());
-    for (ptrdiff_t i = 0; i < seen; i += PE_VL) {
-        most = pe_maximum(most, PE_FN(score)(scores, mask, row, i, PE_FN(lanes)(seen - i)));
+    ptrdiff_t i = 0;
+    for (; i + PE_VL <= seen; i += PE_VL) {
+        most = pe_maximum(most, PE_FN(score)(scores, mask, row, i, PE_VL));
+    }
+    if (i < seen) {
+        most = pe_maximum(most, PE_FN(score)(scores, mask, row, i, (int)(seen - i)));
     }
     float largest = most[0];
     for (int i = 1; i < PE_VL; i++) {
@@ -147,7 +162,9 @@ PE_INLINE float PE_FN(most)(const float *scores, const PE_MASK_TYPE *mask, const
 PE_INLINE void PE_FN(hide)(float *dscores, const PE_MASK_TYPE *mask, const ptrdiff_t row,
                            const ptrdiff_t seen) {
     for (ptrdiff_t i = 0; i < seen; i += PE_VL) {
-        const pe_vi shown = PE_FN(shown)(mask, row, i, PE_FN(lanes)(PE_COLUMNS - i));
+        const ptrdiff_t left = seen - i;
+        const pe_vi shown = left < PE_VL ? PE_FN(shown)(mask, row, i, (int)left)
+                                         : PE_FN(shown)(mask, row, i, PE_VL);
         pe_store(dscores + i, pe_select(shown, pe_load(dscores + i), pe_zero()));
     }
 }
