@@ -17,9 +17,9 @@ from pockengine.frontends.jax.primitives import RULES, JaxContext
 from pockengine.frontends.jax.primitives.complex import complex_rule
 from pockengine.frontends.jax.primitives.elementwise import UNIFORM_AS_SCALAR
 from pockengine.frontends.jax.primitives.emulated_types import fitted, plain_array
-from pockengine.frontends.jax.primitives.indexing import whole
 from pockengine.frontends.jax.primitives.random import DRAWN, Key
 from pockengine.frontends.jax.primitives.registry import known_dtype
+from pockengine.frontends.jax.writes import applies_function, apply_function, whole
 from pockengine.frontends.layout import Tensor
 from pockengine.frontends.problems import NO_RULE
 from pockengine.frontends.walker import GraphWalker, complex_constant, constant
@@ -112,7 +112,7 @@ class JaxprWalker(GraphWalker):
             return [folded]
         if name == "iota" or (operands and all(map(_is_known, operands))):
             return _computed(equation, operands)
-        if name in COMBINING:
+        if name in COMBINING or (applies_function(equation) and not _is_empty(operands[2])):
             return self._combine(name, equation, operands, place)
         if _is_complex(equation, operands):
             return self._apply_complex(name, equation, operands)
@@ -121,10 +121,11 @@ class JaxprWalker(GraphWalker):
     def _combine(
         self, name: str, equation: Any, operands: list[Known], place: SourceLocation
     ) -> list[Known]:
-        """Combine elements with the equation's function."""
+        """Combine or change elements with the equation's function."""
         if any(operand is None for operand in operands):
             return [None] * len(equation.outvars)
-        return self._checked(COMBINING[name](self, equation, operands, place), equation)
+        rule = COMBINING.get(name, apply_function)
+        return self._checked(rule(self, equation, operands, place), equation)
 
     def _drawn(self, name: str, equation: Any, operands: list[Known]) -> list[Known]:
         """Draw by a key."""

@@ -5,7 +5,7 @@ nearer end (without a gradient unless the mode is "clip"); writes are dropped, o
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -177,17 +177,6 @@ def _may_leave(
     return find_places(g, index, windows, clamp=False).inside is not None
 
 
-WHOLE = {**COMBINING, "scatter-add": "add", "scatter-sub": "sub"}
-"""Meaning of a scatter with one window that covers x."""
-
-
-def whole(ctx: JaxContext, name: str, x: Tensor, updates: Tensor) -> Tensor:
-    """Write a window that no index moves, as `x.at[:].add(updates)` does."""
-    if x.shape != updates.shape:
-        raise Unsupported("a write without indices that leaves a part; use a slice")
-    return updates if name == "scatter" else emit.elementwise(ctx.g, WHOLE[name], x, updates)
-
-
 def _scatter_sum(
     ctx: JaxContext,
     x: Tensor,
@@ -236,6 +225,21 @@ def scatter(
     return _replaced(
         ctx.g, x, as_rows(ctx.g, updates, windows, index), places=places, windows=windows, last=last
     )
+
+
+def applied(
+    ctx: JaxContext, x: Tensor, index: Tensor, updates: Tensor, params: Mapping[str, Any]
+) -> Tensor:
+    """Return which elements of x a function is applied to."""
+    g, numbers = ctx.g, params["dimension_numbers"]
+    windows, places = _written(g, x, index, updates=updates, numbers=numbers, mode=params["mode"])
+    promised = params["unique_indices"] and _promised(g, places)
+    if not promised and last_writers(g, places.flat, known_only=True) is not None:
+        raise Unsupported(
+            "a function applied at indices that may repeat; say unique_indices=True, or give "
+            "constant indices that are all different"
+        )
+    return _hits(g, places, windows)
 
 
 def _promised(g: Builder, places: FlatIndex) -> bool:

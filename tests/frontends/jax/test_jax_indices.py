@@ -188,6 +188,29 @@ def test_functions_of_indices(name: str) -> None:
     check_step(function, PARAMS, index)
 
 
+APPLIED: dict[str, Callable[..., Any]] = {
+    "rows": lambda x, i: x.at[i].apply(jnp.exp, unique_indices=True),
+    "one row": lambda x, i: x.at[i[0]].apply(jnp.exp),
+    "known columns": lambda x, i: x.at[:, np.array([3, 0])].apply(lambda y: 2 * y + 1),
+    "everything": lambda x, i: x.at[:].apply(jnp.exp),
+    "nothing": lambda x, i: x.at[jnp.zeros((0,), np.int32)].apply(jnp.exp),
+    "under vmap": lambda x, i: jax.vmap(lambda row, k: row.at[k].apply(jnp.sin))(x[:3], i),
+    "booleans": lambda x, i: (x > 0).at[i[1]].apply(jnp.logical_not),
+    "bytes": lambda x, i: (i.astype(np.uint8)).at[1:].apply(lambda y: y * 200),
+}
+
+
+@pytest.mark.parametrize("kind", ["outside", "unique"])
+@pytest.mark.parametrize("name", APPLIED)
+def test_functions_applied_at_indices(name: str, kind: str) -> None:
+    check_function(APPLIED[name], PARAMS["w"], INDICES[kind])
+
+
+def test_functions_applied_at_indices_that_may_repeat_are_refused() -> None:
+    with pytest.raises(ImportModelError, match="may repeat; say unique_indices=True"):
+        from_jax(lambda p, i: p["w"].at[i].apply(jnp.exp), (PARAMS, INDICES["unique"]))
+
+
 def test_products_at_repeated_indices() -> None:
     """JAX has no gradient here; the reference applies the updates one by one."""
     index = np.array([0, 2, 2, 0, 2], np.int32)
