@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+from jax.core import Tracer
 
 from pockengine.compiler.ir import F32
 from pockengine.frontends import emit
@@ -42,6 +43,11 @@ def build(
             f"its own gradient does not run: {type(error).__name__}: {first}; check that jax.grad "
             "of it works"
         ) from error
+    if any(isinstance(value, Tracer) for value in jaxpr.consts):
+        raise Unsupported(
+            "the rule of its own gradient reads an array from outside of the function, or one of "
+            "nondiff_argnums; pass it as an argument of the function"
+        )
     with walker.within(formula=True):
         built = walker.run(jaxpr, [*operands, *own.cotangents], place)
     if any(result is None for result in built):

@@ -128,6 +128,17 @@ def straight(x: jax.Array) -> jax.Array:
 straight.defvjp(lambda x: (jnp.round(x), None), lambda _, dy: (dy,))
 
 
+def enclosing(params: Any, x: Any) -> Any:
+    side = x.sum()
+
+    @jax.custom_jvp
+    def scaled(y: jax.Array) -> jax.Array:
+        return y * side
+
+    scaled.defjvp(lambda primals, tangents: (scaled(*primals), tangents[0] * side))
+    return scaled(params["w"])
+
+
 @pytest.mark.parametrize(
     ("function", "words"),
     [
@@ -136,6 +147,7 @@ straight.defvjp(lambda x: (jnp.round(x), None), lambda _, dy: (dy,))
         (long_loop, "scan in .*: a loop of 30000 steps with 1 operations each"),
         (lambda p, x: x.astype(jnp.float8_e5m2), "elements of type float8_e5m2; use float32"),
         (lambda p, x: broken(p["w"]) * x, "its own gradient does not run: TypeError: .*jax.grad"),
+        (enclosing, "gradient reads an array from outside .*; pass it as an argument"),
         (one_way, "custom_linear_solve in .*without transpose_solve.*give transpose_solve="),
         (lambda p, x: lax.clz(x.astype(int)) * 1.0, "there is no rule for it"),
         (
