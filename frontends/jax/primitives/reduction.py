@@ -1,14 +1,18 @@
 """Primitives that reduce, accumulate or multiply matrices."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from pockengine.compiler.ir import BOOL, F32, Builder
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
+from pockengine.frontends.jax.primitives.registry import JaxContext, known_dtype, primitive
 from pockengine.frontends.jax.primitives.shape import merged
 from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
+
+MOST_PRODUCTS = 1 << 20
+"""Maximum number of multiplications in a product of integer matrices."""
 
 REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod")
 
@@ -103,14 +107,31 @@ def dot_general(
 
     The result has the batch dimensions, then the remaining ones of a, then those of b.
     """
-    if a.dtype is not F32 or b.dtype is not F32:
-        raise Unsupported("products of integer matrices; cast them to float32")
     (inner_a, inner_b), (batch_a, batch_b) = dimension_numbers
     free_a = [dim for dim in range(a.rank) if dim not in (*inner_a, *batch_a)]
     free_b = [dim for dim in range(b.rank) if dim not in (*inner_b, *batch_b)]
     left = merged(ctx.g, a, *([dim] for dim in batch_a), free_a, inner_a)
     right = merged(ctx.g, b, *([dim] for dim in batch_b), inner_b, free_b)
-    return reshape(ctx.g, emit.matmul(ctx.g, left, right), ctx.shape)
+    dtype = F32 if a.dtype is b.dtype is F32 else known_dtype(ctx.dtypes[0])
+    product = emit.matmul if dtype in (F32, BOOL) else _product_of_integers
+    left, right = (emit.cast(ctx.g, x, F32 if dtype is BOOL else dtype) for x in (left, right))
+    y = reshape(ctx.g, product(ctx.g, left, right), ctx.shape)
+    return emit.arithmetic(ctx.g, "gt", y, 0.5) if dtype is BOOL else y
+
+
+def _product_of_integers(g: Builder, left: Tensor, right: Tensor) -> Tensor:
+    """Multiply matrices of integers, for which there is no kernel, by sums of products."""
+    (*batch, rows, inner), columns = left.shape, right.shape[-1]
+    shape = (*batch, rows, inner, columns)
+    if math.prod(shape) > MOST_PRODUCTS:
+        raise Unsupported(
+            f"a product of integer matrices with {math.prod(shape)} multiplications; "
+            f"{MOST_PRODUCTS} are the most: cast them to float32"
+        )
+    wide = emit.broadcast(g, reshape(g, left, (*batch, rows, inner, 1)), shape)
+    other = emit.broadcast(g, reshape(g, right, (*batch, 1, inner, columns)), shape)
+    products = emit.arithmetic(g, "mul", wide, other)
+    return emit.reduce(g, "reduce_sum", products, (len(shape) - 2,), keepdims=False)
 
 
 _define_reductions()

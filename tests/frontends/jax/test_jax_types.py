@@ -8,12 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import pockengine
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.options import Training
+from pockengine.errors import ImportModelError
 from pockengine.frontends.jax import from_jax
 from pockengine.tests.frontends.jax.checks import check_function, random
 from pockengine.tests.frontends.jax.one_step import check_step
@@ -152,3 +154,22 @@ def test_device_placement_is_ignored() -> None:
         WEIGHTS,
         random(2, 4),
     )
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_products_of_integer_matrices(dtype: str) -> None:
+    def products(a: Any, b: Any) -> Any:
+        wide = lax.dot(a, b, preferred_element_type=jnp.float32)
+        return (a @ b).astype("float32"), jnp.einsum("ij,kj->ik", a, a).astype("float32"), wide
+
+    check_function(products, drawn(dtype, 3, 4), drawn(dtype, 4, 2))
+
+
+def test_products_of_booleans() -> None:
+    check_function(lambda x, y: ((x > 0) @ (y > 1), jnp.dot(x > 0, y)), random(4, 5), random(5, 3))
+
+
+def test_large_products_of_integer_matrices_are_refused() -> None:
+    x = np.zeros((128, 128), np.int32)
+    with pytest.raises(ImportModelError, match=r"2097152 mult.*; 1048576 are the most: cast them"):
+        from_jax(lambda p, x: (x @ x).sum() * p["w"], (WEIGHTS, x))
