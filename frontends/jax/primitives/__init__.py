@@ -7,6 +7,7 @@ from pockengine.frontends.jax.primitives import (
     matrices,
     ordering,
     pooling,
+    ragged,
     reduction,
     shape,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "matrices",
     "ordering",
     "pooling",
+    "ragged",
     "reduction",
     "shape",
 ]

@@ -74,6 +74,24 @@ ELEMENTS: dict[str, Callable[..., Any]] = {
     "softmax_gradient": jax.grad(lambda x: (jax.nn.softmax(x) ** 2).sum()),
 }
 
+GROUPS: dict[str, Callable[..., Any]] = {
+    "rows": lambda p, sizes: lax.ragged_dot(p["x"], p["w"], sizes),
+    "known sizes": lambda p, _: lax.ragged_dot(p["x"], p["w"], np.array([2, 0, 4], np.int32)),
+    "gradients": jax.grad(lambda p, sizes: (lax.ragged_dot(p["x"], p["w"], sizes) ** 2).sum()),
+}
+
+
+@pytest.mark.parametrize("sizes", [[1, 3, 2], [0, 4, 0]])
+@pytest.mark.parametrize("name", GROUPS)
+def test_products_of_groups_of_rows(name: str, sizes: list[int]) -> None:
+    params = {"x": random(6, 5), "w": random(3, 5, 4)}
+    function, index = GROUPS[name], np.array(sizes, np.int32)
+    if name == "gradients":  # JAX itself has no gradient of them
+        check_function(lambda x, w, i: function({"x": x, "w": w}, i), *params.values(), index)
+    else:
+        check_step(function, params, index)
+
+
 WINDOWS: dict[str, Callable[..., Any]] = {
     "dilated sums": lambda x: lax.reduce_window(
         x, 0.0, lax.add, (1, 3, 2, 1), (1, 1, 2, 1), "VALID", window_dilation=(1, 2, 1, 1)
