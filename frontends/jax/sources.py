@@ -153,7 +153,10 @@ def _nnx(module: Any, examples: Any) -> PytreeFunction:
     arguments = arguments_of(module, examples)
     inputs = {key: value for key, value in arguments.items() if not is_static(value)}
     definition, state = nnx.split(module)
-    kinds = {".".join(map(str, path)): kind.type for path, kind in nnx.to_flat_state(state)}
+    kinds = {  # an array that is in no Variable has no kind
+        ".".join(map(str, path)): getattr(leaf, "type", object)
+        for path, leaf in nnx.to_flat_state(state)
+    }
 
     def call(values: Any, *arrays: Any) -> Any:
         fresh = jax.tree.map(lambda leaf: leaf, state)

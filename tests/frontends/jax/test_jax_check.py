@@ -39,6 +39,23 @@ def test_a_linen_module_passes() -> None:
     pockengine.compile(module, linen_inputs(module), loss="cross_entropy", check=True)
 
 
+class Shifted(nnx.Module):
+    """A module with an array that is in no Variable."""
+
+    def __init__(self) -> None:
+        self.inner = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
+        self.shift = nnx.data(jnp.ones(4))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.inner(x) + self.shift
+
+
+def test_arrays_of_an_nnx_module_in_no_variable_stay() -> None:
+    compiled = pockengine.compile(Shifted(), (np.ones((2, 3), np.float32),), loss="mse", check=True)
+
+    assert not compiled.graph.params["shift"].trainable
+
+
 def test_an_nnx_module_passes() -> None:
     module = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
     pockengine.compile(module, (np.ones((2, 3), np.float32),), loss="mse", check=True)
