@@ -12,6 +12,9 @@ from pockengine.errors import ImportModelError
 from pockengine.frontends.faults import theirs
 from pockengine.frontends.losses import LOSSES, TARGET, check_classes
 
+OF_LABELS = {"categoricalgeneralizedcrossentropy", "circle", "crossentropy", "ctc"}
+"""Losses that take labels in addition to those with "sparse" in their names."""
+
 
 @dataclass(frozen=True)
 class Term:
@@ -105,9 +108,15 @@ def target_spec(loss: Any, output: Any) -> tf.TensorSpec:
 
     That of CTC has as many labels as there are frames, 0 after the last one.
     """
-    name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
+    name = loss_name(loss).lower().replace("_", "")
     shape = output.shape.as_list()
-    if "sparse" in name.lower() or name.lower() in ("cross_entropy", "ctc"):
-        check_classes(shape[-1])
+    if "sparse" in name or name in OF_LABELS:
+        if name != "circle":  # it compares rows with each other
+            check_classes(shape[-1])
         return tf.TensorSpec(shape[:-1], np.int64)
     return tf.TensorSpec(shape, np.float32)
+
+
+def loss_name(loss: Any) -> str:
+    """Return the name of a loss, a function's or a class's."""
+    return loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)

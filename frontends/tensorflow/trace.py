@@ -12,7 +12,7 @@ import tensorflow as tf
 from pockengine.errors import ImportModelError
 from pockengine.frontends.dtypes import USE, find_dtype
 from pockengine.frontends.faults import OURS, own_fault, theirs
-from pockengine.frontends.tensorflow.losses import target_spec, terms_of
+from pockengine.frontends.tensorflow.losses import loss_name, target_spec, terms_of
 
 Call = Callable[..., Any]
 AUTOMATIC = re.compile(r"(keras_tensor|input_layer|input)(_\d+)?")
@@ -115,6 +115,7 @@ def trace(subject: TraceSubject, arguments: Arguments, loss: Any) -> TracedModel
     """
     outputs: list[str] = []
     targets: dict[str, Any] = {}
+    judging: list[str] = []
 
     def forward(*tensors: Any) -> list[Any]:
         results = named_results(arguments.passed(subject, tensors))
@@ -126,7 +127,9 @@ def trace(subject: TraceSubject, arguments: Arguments, loss: Any) -> TracedModel
             for term in terms_of(loss, list(results), subject.model):
                 spec = target_spec(term.loss, results[term.output])
                 targets[term.target] = tf.compat.v1.placeholder(spec.dtype, spec.shape)
+                judging[:] = [_target_text(term.loss, spec)]
                 terms.append(term.of(targets[term.target], results[term.output]))
+                judging.clear()
             results["loss"] = tf.add_n(terms) if len(terms) > 1 else terms[0]
         if penalties:
             results["penalty"] = tf.add_n(penalties)
@@ -143,11 +146,22 @@ def trace(subject: TraceSubject, arguments: Arguments, loss: Any) -> TracedModel
         fault = own_fault(
             error, f"TensorFlow traced {subject.name}", "tensorflow", "tensorflow-cpu", "keras"
         )
-        raise fault or _explained(error, subject.name, arguments) from error
+        raise fault or _explained(error, subject.name, arguments, *judging) from error
     return TracedModel(concrete, tuple(outputs), targets)
 
 
-def _explained(error: Exception, name: str, arguments: Arguments) -> ImportModelError:
+def _target_text(loss: Any, spec: tf.TensorSpec) -> str:
+    """Describe the target that a loss is called with, in case that it does not take it."""
+    return (
+        f"the loss {loss_name(loss)} is called with a target of {spec.dtype.name} "
+        f"{spec.shape.as_list()}: one for labels of classes has 'sparse' in its name, and gets "
+        "int64 without the last dimension"
+    )
+
+
+def _explained(
+    error: Exception, name: str, arguments: Arguments, judging: str = ""
+) -> ImportModelError:
     message, place = _message(error), _user_line(error)
     if isinstance(error, tf.errors.OperatorNotAllowedInGraphError) or "symbolic" in message:
         return ImportModelError(
@@ -157,8 +171,8 @@ def _explained(error: Exception, name: str, arguments: Arguments) -> ImportModel
         )
     shapes = [tuple(array.shape) for array in arguments.arrays]
     return ImportModelError(
-        f"{name} cannot be traced with example inputs of shape {shapes}: {message}; check that it "
-        f"runs on them{place}"
+        f"{name} cannot be traced with example inputs of shape {shapes}: {message}; "
+        f"{judging or 'check that it runs on them'}{place}"
     )
 
 

@@ -42,6 +42,22 @@ def test_the_sum_and_its_gradients_equal_keras(name: str) -> None:
     pockengine.compile(two_heads(named=named), (X,), loss=loss, check=True)
 
 
+@pytest.mark.parametrize("name", ["CategoricalGeneralizedCrossEntropy", "Circle"])
+def test_losses_of_labels_and_their_gradients_equal_keras(name: str) -> None:
+    kind = two_heads(named=True)
+    model = keras.Model(kind.inputs, kind.outputs[1])
+    pockengine.compile(model, (X,), loss=getattr(keras.losses, name)(), check=True)
+
+
+def test_a_loss_that_does_not_take_its_target_is_told_what_it_gets() -> None:
+    def of_labels(target: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(target, output)
+
+    words = r"the loss of_labels .* a target of float32 \[\d, 3\]: one for labels .* 'sparse'"
+    with pytest.raises(ImportModelError, match=words):
+        from_tensorflow(two_heads(), (X,), loss=[of_labels, None])
+
+
 def test_targets_are_named_after_their_outputs() -> None:
     graph = from_tensorflow(two_heads(named=True), (X,), loss={"box": "mse"})
 
