@@ -59,7 +59,7 @@ def fold(op: Any, arrays: bounds.Arrays, elements: int | None = None) -> list[np
         raise
     except Exception as error:  # kernels raise any exception on invalid input
         raise Unsupported(f"its constant result cannot be computed: {error}") from error
-    return [np.asarray(result) for result in results]
+    return [np.asarray(result.numpy()) for result in results]  # of bfloat16, a number has no array
 
 
 def _attributes(op: Any) -> list[Any]:

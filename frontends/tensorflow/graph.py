@@ -184,9 +184,8 @@ class Importer(GraphWalker):
         shapes = tuple(_static_shape(output) for output in op.outputs)
         attributes = {name: _attribute(op, name) for name in rule.attributes if _has(op, name)}
         results = rule.apply(TfContext(self.g, shapes), *inputs, **attributes)
-        if isinstance(results, (list, tuple)):
-            return results
-        return [emulated_types.wrapped(self.g, op, results)]
+        fitted = emulated_types.wrapped(self.g, op, results)
+        return fitted if isinstance(fitted, (list, tuple)) else [fitted]
 
     def _apply_complex(self, op: Any, inputs: Sequence[Known]) -> Sequence[Known]:
         """Call the operator's rule for pairs of real numbers."""

@@ -123,7 +123,7 @@ def _sources(
                 else import_variable(*variable, uses_of(source, may_write))
             )
         else:
-            sources.append(np.asarray(outer))
+            sources.append(np.asarray(outer.numpy()))
     return sources
 
 

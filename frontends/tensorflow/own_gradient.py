@@ -18,6 +18,7 @@ from pockengine.frontends.emit.loss import ctc
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor
 from pockengine.frontends.tensorflow.ops import Opaque
+from pockengine.frontends.tensorflow.ops.emulated_types import HALVES
 
 if TYPE_CHECKING:
     from pockengine.frontends.tensorflow.graph import Importer
@@ -114,7 +115,7 @@ def build(importer: "Importer", op: Any, known: dict[str, Any], function: str) -
     known.update({name: known[twin.name] for name, twin in twins.items()})
     count = next((i for i, slope in enumerate(slopes) if slope is not None), len(slopes))
     count = min(count, len(op.outputs) - 1)
-    floats = [i for i in range(count) if op.outputs[i].dtype == tf.float32]
+    floats = [i for i in range(count) if op.outputs[i].dtype.name in ("float32", *HALVES)]
     own = OwnGradient(g, [importer.tensor(values[i]).shape for i in floats])
     for index, place in enumerate(placeholders):
         known[place.name] = Opaque("the cotangent of an argument")

@@ -120,6 +120,7 @@ def _loss(
             feed[term.target] = _target(target_spec(term.loss, output), output)
             total += term.of(tf.constant(feed[term.target]), output)
         return total
+    first = tf.cast(first, tf.float32)  # a result of 16 bits
     feed[TARGET] = draw_target(loss, tuple(first.shape))
     if loss == "mse":
         return tf.reduce_mean((first - feed[TARGET]) ** 2)

@@ -12,6 +12,7 @@ from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Layout, Tensor, identity, plain
 from pockengine.frontends.problems import EMPTY
 from pockengine.frontends.tensorflow.ops import Known, Opaque
+from pockengine.frontends.tensorflow.ops.emulated_types import HALVES
 
 DEPTHWISE: Layout = (0, 1, 3, 2)
 """Our (KH, KW, 1, C) of a depthwise kernel that TensorFlow stores as (KH, KW, C, 1)."""
@@ -40,6 +41,11 @@ class Variable:
         return self.current
 
     def _declare(self, g: Builder) -> Known:
+        if self.trainable and self.data.dtype.name in HALVES:
+            raise Unsupported(
+                f"weights of {self.data.dtype.name} lose small updates; keep them in float32, as "
+                f"Keras's policy mixed_{self.data.dtype.name} does"
+            )
         if self.data.dtype != F32.numpy:
             if self.written:
                 return Opaque(f"the state {self.name!r} of {self.data.dtype}; only floats are kept")

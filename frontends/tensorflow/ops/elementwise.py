@@ -247,7 +247,7 @@ def cast(
         return converted(x, DstT)
     if np.dtype(DstT) == np.uint8:
         return emulated_types.as_byte(ctx.g, x)
-    if np.dtype(DstT) == np.float64:
+    if np.dtype(DstT) == np.float64 or np.dtype(DstT).name in emulated_types.HALVES:
         return emit.cast(ctx.g, x, F32)
     return emit.cast(ctx.g, x, known_dtype(DstT, f"a cast to {np.dtype(DstT).name}"))
 

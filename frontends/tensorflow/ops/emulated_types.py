@@ -4,13 +4,17 @@ from typing import Any
 
 import numpy as np
 
-from pockengine.compiler.ir import I32, I64, Builder
+from pockengine.compiler.ir import F32, I32, I64, Builder, DType
 from pockengine.frontends import emit
 from pockengine.frontends.dtypes import known_dtype
+from pockengine.frontends.emit.halves import rounded
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor
 
-EMULATED = {"float64": "float32", "uint8": "int32"}
+HALVES = {"bfloat16": DType.BF16, "float16": DType.F16}
+"""TensorFlow's floats of 16 bits, whose results are f32, rounded."""
+
+EMULATED = {"float64": "float32", "uint8": "int32", **dict.fromkeys(HALVES, "float32")}
 """TensorFlow's type -> NumPy's name of the IR type."""
 
 WRAPPING = frozenset({"Add", "AddV2", "Invert", "LeftShift", "Mul", "Neg", "Sub"})
@@ -24,6 +28,13 @@ _KEEPING = """
 """
 BYTES = WRAPPING.union(_KEEPING.split())
 """Operators that may process bytes."""
+
+EXACT = frozenset(_KEEPING.split()) - {"Cast", "FloorDiv", "FloorMod"} | {
+    "MaxPool",
+    "Relu",
+    "Relu6",
+}
+"""Operators whose results need no rounding, because they are elements of their inputs."""
 
 
 def as_byte(g: Builder, x: Tensor) -> Tensor:
@@ -49,8 +60,18 @@ def emulated(array: np.ndarray) -> np.ndarray:
 
 
 def wrapped(g: Builder, op: Any, result: Any) -> Any:
-    """Bring an operator's result back into the range of its type."""
-    is_byte = isinstance(result, Tensor) and op.outputs[0].dtype.name == "uint8"
-    if not is_byte or op.type not in WRAPPING:
+    """Bring an operator's results back into the range, or to the precision, of their types."""
+    if isinstance(result, (list, tuple)):
+        outputs = zip(result, op.outputs, strict=False)
+        return [_wrapped(g, op.type, x, output.dtype.name) for x, output in outputs]
+    return _wrapped(g, op.type, result, op.outputs[0].dtype.name)
+
+
+def _wrapped(g: Builder, name: str, result: Any, dtype: str) -> Any:
+    if not isinstance(result, Tensor):
         return result
-    return emit.arithmetic(g, "bit_and", result, 0xFF)
+    if dtype == "uint8" and name in WRAPPING:
+        return emit.arithmetic(g, "bit_and", result, 0xFF)
+    if dtype in HALVES and result.dtype is F32 and name not in EXACT:
+        return rounded(g, result, HALVES[dtype])
+    return result

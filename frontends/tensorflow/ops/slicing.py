@@ -10,6 +10,7 @@ from pockengine.compiler.ir import I32, I64, Builder, Value
 from pockengine.frontends import emit
 from pockengine.frontends.emit.index import wrapped
 from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.emit.slices import put_at
 from pockengine.frontends.layout import Tensor, plain, reshape
 from pockengine.frontends.tensorflow.ops.registry import TfContext, Truths, integers, tf_op
 from pockengine.frontends.tensorflow.ops.truths import first_place
@@ -47,6 +48,21 @@ def slice_(ctx: TfContext, x: Tensor, begin: np.ndarray | Tensor, sizes: np.ndar
         else:
             index.append(slice(None) if size == whole else DynamicSpan(start, size))
     return _indexed(ctx, x, index)
+
+
+@tf_op("XlaDynamicUpdateSlice", either=(2,))
+def update_slice(ctx: TfContext, x: Tensor, update: Tensor, begin: np.ndarray | Tensor) -> Tensor:
+    """Replace a slice whose start may be data; it is moved to be in bounds."""
+    starts = {}
+    for dim, start in enumerate(_places(ctx.g, begin)):
+        most = x.shape[dim] - update.shape[dim]
+        if isinstance(start, int):
+            starts[dim] = emit.scalar(ctx.g, min(max(start, 0), most), I32)
+        else:
+            inside = emit.arithmetic(ctx.g, "maximum", start, 0)
+            starts[dim] = emit.arithmetic(ctx.g, "minimum", inside, most)
+    moving = {dim: start for dim, start in starts.items() if update.shape[dim] != x.shape[dim]}
+    return put_at(ctx.g, x, update, moving)
 
 
 @tf_op("StridedSlice", static=(3,), either=(1, 2))

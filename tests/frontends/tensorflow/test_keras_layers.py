@@ -1,15 +1,18 @@
-"""Keras layers compared with Keras's own results: volumes, sorting and noise."""
+"""Keras layers compared with Keras's own results: volumes, sorting, noise, 16 bits."""
 
 from collections.abc import Callable
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 
 import pockengine
 from pockengine.compiler.ir.evaluate import run
+from pockengine.errors import ImportModelError
 from pockengine.frontends.tensorflow import from_tensorflow
+from pockengine.tests.frontends.tensorflow.checks import check_forward
 
 VOLUME = (4, 6, 6, 3)
 VOLUMES: dict[str, Callable[[], keras.layers.Layer]] = {
@@ -83,3 +86,44 @@ def test_noise_has_its_deviation_in_training_and_is_absent_in_inference(name: st
     np.testing.assert_array_equal(outputs(model, x), x)
     assert noisy.mean() == pytest.approx(1, abs=0.05)
     assert noisy.std() == pytest.approx(deviation, rel=0.1)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_mixed_precision_trains_as_in_keras(dtype: str) -> None:
+    keras.utils.set_random_seed(0)
+    policy = f"mixed_{dtype}"
+    model = keras.Sequential(
+        [
+            keras.Input((6, 6, 3), batch_size=2),
+            layers.Conv2D(4, 3, activation="gelu", dtype=policy),
+            layers.MaxPooling2D(2, dtype=policy),
+            layers.Flatten(dtype=policy),
+            layers.LayerNormalization(dtype=policy),
+            layers.Dense(3, dtype=policy),
+        ]
+    )
+    x = random(2, 6, 6, 3)
+
+    compiled = pockengine.compile(model, (x,), loss="mse", check=True)
+
+    graph = from_tensorflow(model, (x,), training=False)
+    assert {node.attrs["dtype"] for node in graph.nodes if node.op == "cast"} >= {
+        {"bfloat16": "bf16", "float16": "f16"}[dtype]
+    }
+    np.testing.assert_allclose(outputs(model, x), model(x), rtol=2e-2, atol=2e-2)
+    assert all(array.dtype == np.float32 for array in compiled.tuned())
+
+
+def test_weights_of_16_bits_are_refused() -> None:
+    model = keras.Sequential([keras.Input((6,)), layers.Dense(3, dtype="bfloat16")])
+
+    with pytest.raises(ImportModelError, match=r"weights of bfloat16 .*policy mixed_bfloat16"):
+        from_tensorflow(model, (random(2, 6),))
+
+
+@pytest.mark.parametrize("start", [-3, 0, 1, 9])
+def test_slices_are_updated_at_starts_from_data(start: int) -> None:
+    def update(x: tf.Tensor, i: tf.Tensor) -> tf.Tensor:
+        return keras.ops.slice_update(x, (i[0], 2), 2 * x[:2, :2])
+
+    check_forward(update, random(4, 6), np.array([start], np.int32))
