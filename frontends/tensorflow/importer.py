@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pockengine.compiler.ir import Graph, TensorType
+from pockengine.compiler.ir import I32, DType, Graph, TensorType
 from pockengine.compiler.ir.graph import LOSS
 from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.errors import ImportModelError
+from pockengine.frontends import emit
 from pockengine.frontends.dtypes import dtype_of
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.idioms import recognize
@@ -151,6 +152,9 @@ def _input(importer: Importer, name: str, source: Any) -> Known:
     with importer.noting(f"input {name}", ""):
         if name in RESERVED - {TARGET}:
             raise Unsupported("the training step has an input of this name; rename the model's")
-        dtype = dtype_of(np.empty(0, source.dtype.as_numpy_dtype))
-        return plain(importer.g.input(name, TensorType(dtype, tuple(source.shape.as_list()))))
+        shape, numpy = tuple(source.shape.as_list()), source.dtype.as_numpy_dtype
+        if numpy == np.uint8:  # ops compute with integers of 32 bits
+            stored = plain(importer.g.input(name, TensorType(DType.U8, shape)))
+            return emit.cast(importer.g, stored, I32)
+        return plain(importer.g.input(name, TensorType(dtype_of(np.empty(0, numpy)), shape)))
     return Opaque()

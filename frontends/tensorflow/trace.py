@@ -280,7 +280,7 @@ def _array(name: str, key: Any, value: Any) -> np.ndarray:
             f"example input {key!r} of {name} holds strings or objects; give the numbers that "
             "they are looked up to"
         )
-    if find_dtype(array.dtype) is None:
+    if array.dtype != np.uint8 and find_dtype(array.dtype) is None:
         raise ImportModelError(f"example input {key!r} of {name} is {array.dtype}; {USE}")
     if not array.size:
         raise ImportModelError(f"example input {key!r} of {name} has the empty shape {array.shape}")

@@ -127,3 +127,20 @@ def test_slices_are_updated_at_starts_from_data(start: int) -> None:
         return keras.ops.slice_update(x, (i[0], 2), 2 * x[:2, :2])
 
     check_forward(update, random(4, 6), np.array([start], np.int32))
+
+
+def test_inputs_of_bytes_train_as_in_keras() -> None:
+    model = keras.Sequential(
+        [
+            keras.Input((6, 6, 3), batch_size=2, dtype="uint8"),
+            layers.Rescaling(1 / 127.5, -1.0),
+            layers.Conv2D(4, 3),
+            layers.Flatten(),
+            layers.Dense(3),
+        ]
+    )
+    x = np.random.default_rng(0).integers(256, size=(2, 6, 6, 3)).astype(np.uint8)
+
+    compiled = pockengine.compile(model, (x,), loss="mse", check=True)
+
+    assert compiled.graph.inputs[0].dtype.numpy == np.uint8
