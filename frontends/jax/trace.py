@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from pockengine.boundary import frames
 from pockengine.errors import ImportModelError
 from pockengine.frontends.faults import own_fault, theirs
 from pockengine.frontends.jax.places import raised_at
@@ -225,11 +226,20 @@ def with_statics(
     return call
 
 
+TENSORFLOW = "-packages/tensorflow/"
+"""Part of the path of TensorFlow's code."""
+
+
 def _explained(source: PytreeFunction, error: Exception) -> str:
     """Explain an error of tracing in the user's terms."""
     name, line = source.name, raised_at(error.__traceback__)
     place = f" (at {line})" if line else ""
     text = str(error)
+    if any(TENSORFLOW in code.co_filename for code, _ in frames(error.__traceback__)):
+        return (
+            f"{name} calls TensorFlow, but is taken for a function of JAX's, as every plain "
+            "function is once jax is imported, as by TensorFlow itself; give tf.function(...) of it"
+        )
     if isinstance(error, jax.errors.NonConcreteBooleanIndexError) or "size argument" in text:
         return (
             f"{name} makes an array whose shape depends on values: a compiled function has fixed "
@@ -252,14 +262,18 @@ def _explained(source: PytreeFunction, error: Exception) -> str:
             f"{name} needs the values in an array while it is traced, for a shape, for NumPy or "
             f"for a Python number: pass such values as plain numbers, and use jax.numpy{place}"
         )
-    shapes = {
-        key: tuple(leaf.shape)
-        for tree in source.inputs.items()
-        for key, leaf in named_leaves(tree[1], tree[0]).items()
-        if hasattr(leaf, "shape")
-    }
     first = next((part.strip() for part in text.splitlines() if part.strip()), repr(error))
     return (
-        f"{name} does not run on example inputs of shapes {shapes}: {type(error).__name__}: "
-        f"{first}; check that calling it with them works{place}"
+        f"{name} does not run on example inputs of shapes {_shapes(source)}: "
+        f"{type(error).__name__}: {first}; check that calling it with them works{place}"
     )
+
+
+def _shapes(source: PytreeFunction) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the example inputs by name."""
+    return {
+        key: tuple(leaf.shape)
+        for name, tree in source.inputs.items()
+        for key, leaf in named_leaves(tree, name).items()
+        if hasattr(leaf, "shape")
+    }

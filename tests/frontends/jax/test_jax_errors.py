@@ -165,6 +165,16 @@ def test_operations_without_an_equivalent_say_why(function: Callable[..., Any], 
     assert re.search(words, rejection(function))
 
 
+def test_a_function_of_tensorflow_is_named_as_such() -> None:
+    place = "/lib/site-packages/tensorflow/python/ops.py"
+    names = {"asarray": np.asarray}
+    exec(compile("def square(x): return asarray(x) ** 2", place, "exec"), names)
+
+    error = rejection(lambda p, x: names["square"](x))
+
+    assert re.search(r"calls TensorFlow.* taken for .* JAX's.*tf\.function", error)
+
+
 def test_custom_gradients_are_accepted_where_nothing_trains() -> None:
     graph = from_jax(lambda p, x: straight(x) * p["w"], (PARAMS, X))
 
