@@ -213,6 +213,13 @@ class KerasAdafactor:
         return g.div(g.mul(rows, columns), g.reduce_mean(rows, axes=(other,), keepdims=True))
 
 
+_ADVICE = {
+    "LossScaleOptimizer": "give its inner_optimizer, and the policy mixed_bfloat16 to the model, "
+    "whose gradients need no scale",
+    "MultiOptimizer": "use pockengine.Groups for that",
+}
+
+
 def to_optimizer(optimizer: Any) -> Optimizer:
     """Return our equivalent of a Keras optimizer.
 
@@ -222,8 +229,8 @@ def to_optimizer(optimizer: Any) -> Optimizer:
     config = optimizer.get_config()
     name = type(optimizer).__name__
     if name not in _BUILDERS:
-        known = ", ".join(_BUILDERS)
-        raise ImportModelError(f"Keras's optimizer {name} has no equivalent; known are {known}")
+        advice = _ADVICE.get(name, f"known are {', '.join(_BUILDERS)}")
+        raise ImportModelError(f"Keras's optimizer {name} has no equivalent; {advice}")
     for setting, fix in REFUSED.items():
         if config.get(setting):
             raise ImportModelError(f"{name}({setting}={config[setting]}) is not supported; {fix}")

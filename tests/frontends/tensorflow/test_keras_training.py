@@ -167,6 +167,7 @@ def test_batch_norm_and_dropout_are_recognized() -> None:
     ("optimizer", "message"),
     [
         (optimizers.Ftrl(), "Ftrl has no equivalent; known are Adadelta, Adafactor, Adagrad, Adam"),
+        (optimizers.LossScaleOptimizer(optimizers.SGD()), "give its inner_optimizer.*mixed_bf"),
         (optimizers.Muon(rms_rate=0.3), "rms_rate=0.3.*leave it at 0.2"),
         (optimizers.Muon(exclude_layers=["den.*"]), "give names, not expressions"),
         (optimizers.SGD(global_clipnorm=1.0), "global_clipnorm=1.0.*pass clip="),
