@@ -6,14 +6,15 @@ a value with several users are summed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+from pockengine.compiler.channel_readers import ChannelReader, channel_reader
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
-from pockengine.compiler.ir.types import F32, TensorType
+from pockengine.compiler.ir.types import F32, Shape, TensorType
 from pockengine.compiler.ops.custom import CUSTOM
 from pockengine.compiler.ops.elementwise import STOP
 from pockengine.compiler.ops.registry import ChannelSet, Formula, lookup
-from pockengine.compiler.ops.shape import reshaped_back
 from pockengine.errors import CompileError
 
 Channels = ChannelSet | None
@@ -81,12 +82,24 @@ def _depend_on(nodes: list[Node], wrt: Mapping[Value, Channels]) -> set[Value]:
     return needed
 
 
-def _with_channels(nodes: list[Node], wrt: Mapping[Value, Channels]) -> dict[Value, ChannelSet]:
+@dataclass(frozen=True)
+class _Part:
+    """The channels of a value that get a gradient, and its shape; None if any will do."""
+
+    channels: ChannelSet
+    shape: Shape | None = None
+
+
+def _parts(graph: Graph, wrt: Mapping[Value, Channels]) -> dict[Value, _Part]:
     """Return the values of which some channels get a gradient, reshaped weights included."""
-    found = {value: channels for value, channels in wrt.items() if channels is not None}
-    for node in nodes:
-        if node.op == "reshape" and node.operands[0] in found:
-            found[node.result] = found[node.operands[0]]
+    found = {value: _Part(channels) for value, channels in wrt.items() if channels is not None}
+    users = graph.users() if found else {}
+    for value, part in list(found.items()):
+        reader = channel_reader(users, value)
+        if isinstance(reader, ChannelReader):
+            found.update(dict.fromkeys(reader.chain, part))
+            found[value] = _Part(part.channels, reader.part_shape(part.channels))
+            found[reader.chain[-1]] = _Part(reader.as_read(part.channels))
     return found
 
 
@@ -101,7 +114,7 @@ class _Reverse:
         self._g = g
         self._nodes = nodes
         self._wrt = wrt
-        self._channels = _with_channels(nodes, wrt)
+        self._parts = _parts(g.graph, wrt)
         self._again = again
         self._cotangents: dict[Value, Value] = {}
 
@@ -133,11 +146,11 @@ class _Reverse:
 
     def _by_rule(self, node: Node, index: int, dy: Value) -> Value:
         definition, operand = lookup(node.op), node.operands[index]
-        name, channels = definition.operand_name(index), self._channels.get(operand)
-        if channels is not None and node.op == "reshape":
-            return reshaped_back(self._g, node, dy)
-        if channels is not None:
-            return definition.channel_vjp[name](self._g, node, dy, channels)
+        name, part = definition.operand_name(index), self._parts.get(operand)
+        if part is not None and node.op == "reshape":
+            return dy if part.shape is None else self._g.reshape(dy, shape=part.shape)
+        if part is not None:
+            return definition.channel_vjp[name](self._g, node, dy, part.channels)
         rule = definition.vjp_rule(index)
         if rule is None:
             raise CompileError(

@@ -19,8 +19,9 @@ import numpy as np
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.registry import backend_for, open_session
 from pockengine.compiler.autodiff import backward
+from pockengine.compiler.channel_readers import ChannelReader, channel_reader
 from pockengine.compiler.compile import compile_entries
-from pockengine.compiler.ir import Builder, Graph, Node, Value
+from pockengine.compiler.ir import Builder, Graph, Value
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.graph import LOSS
 from pockengine.compiler.ops.registry import lookup
@@ -75,10 +76,16 @@ def _activations(graph: Graph, names: Sequence[str]) -> None:
     g = Builder(graph)
     scores = {}
     for name in names:
-        node, _ = _reader(graph, name)
-        x = node.operands[0]
-        channels = len(x.shape) - (2 if node.attrs.get("transpose_a") else 1)
-        scores[name] = g.reduce_mean(g.square(x), axes=_others(x, channels))
+        reader, axis = _reader(graph, name)
+        x, grouped = reader.node.operands[0], reader.node.attrs.get("groups", 1) > 1
+        channels = len(x.shape) - (2 if reader.node.attrs.get("transpose_a") else 1)
+        squares = g.reduce_mean(g.square(x), axes=_others(x, channels))
+        count = graph.params[name].value.shape[axis]
+        copies = squares.shape[0] // count
+        if copies > 1:
+            shape = (count, copies) if grouped else (copies, count)
+            squares = g.reduce_mean(g.reshape(squares, shape=shape), axes=(int(grouped),))
+        scores[name] = squares
     graph.outputs = scores
 
 
@@ -102,11 +109,13 @@ _BUILDERS: Mapping[str, Callable[[Graph, Sequence[str]], None]] = {
 }
 
 
-def _reader(graph: Graph, name: str) -> tuple[Node, int]:
+def _reader(graph: Graph, name: str) -> tuple[ChannelReader, int]:
     """Return the node that reads a weight, and the axis of its channels."""
     param = graph.params[name]
     axis = channel_axis("of channels", graph, param)
-    return next(node for node in graph.nodes if param.value in node.operands), axis
+    reader = channel_reader(graph.users(), param.value)
+    assert isinstance(reader, ChannelReader)
+    return reader, axis
 
 
 def _others(value: Value, axis: int) -> tuple[int, ...]:

@@ -194,22 +194,30 @@ def is_depthwise(x: Shape, w: Shape, groups: int) -> bool:
 
 
 def _channel_axis(node: Node) -> int | None:
-    """Input channels (axis I) of a dense convolution, channels (axis O) of a depthwise one."""
-    x, w = node.operands
-    if node.attrs["groups"] == 1:
+    """Input channels (axis I) of a dense convolution; the groups (axis O) if each writes one."""
+    groups, w = node.attrs["groups"], node.operands[1]
+    if groups == 1:
         return 2
-    return 3 if is_depthwise(x.shape, w.shape, node.attrs["groups"]) else None
+    return 3 if groups == w.shape[3] else None
 
 
 def _dw_channels(g: "Builder", node: Node, dy: Value, channels: ChannelSet) -> Value:
     """Gradient of w's `channels` only: needs, and so saves, only those channels of x."""
     x, w = node.operands
-    part = part_of_axis(g, x, 3, channels)
-    shape, geometry = list(w.shape), _geometry(node)
+    shape, geometry, read = list(w.shape), _geometry(node), channels
     shape[_channel_axis(node) or 2] = len(channels)
     if node.attrs["groups"] > 1:
         dy, geometry["groups"] = part_of_axis(g, dy, 3, channels), len(channels)
+        read = _read_by_groups(channels, w.shape[2])
+    part = part_of_axis(g, x, 3, read)
     return g.conv2d_dw(part, dy, weight_shape=tuple(shape), **geometry)
+
+
+def _read_by_groups(groups: ChannelSet, size: int) -> ChannelSet:
+    """Return the input channels of some groups of this size."""
+    if isinstance(groups, range):
+        return range(groups.start * size, groups.stop * size)
+    return tuple(group * size + channel for group in groups for channel in range(size))
 
 
 def _low_rank(

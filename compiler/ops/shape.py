@@ -117,26 +117,6 @@ def _reshape_dx(g: "Builder", node: Node, dy: Value) -> Value:
     return g.reshape(dy, shape=node.operands[0].shape)
 
 
-def result_axes(node: Node) -> list[int] | None:
-    """Return the result's axis of each axis of a reshape's operand, -1 for one of size 1.
-
-    None if the reshape does more than to add and remove axes of size 1.
-    """
-    shape, reshaped = node.operands[0].shape, node.result.shape
-    places = [axis for axis, size in enumerate(reshaped) if size != 1]
-    if [reshaped[axis] for axis in places] != [size for size in shape if size != 1]:
-        return None
-    found = iter(places)
-    return [-1 if size == 1 else next(found) for size in shape]
-
-
-def reshaped_back(g: "Builder", node: Node, dy: Value) -> Value:
-    """Return a reshape's gradient where dy has another size along one axis; see result_axes."""
-    axes = result_axes(node)
-    assert axes is not None
-    return g.reshape(dy, shape=tuple(1 if axis < 0 else dy.shape[axis] for axis in axes))
-
-
 def _transpose_dx(g: "Builder", node: Node, dy: Value) -> Value:
     return g.transpose(dy, perm=tuple(int(axis) for axis in np.argsort(node.attrs["perm"])))
 

@@ -28,8 +28,10 @@ from pockengine.errors import SchemeError
 PACKED = "in_proj_weight"
 """Name of nn.MultiheadAttention's packed weight for queries, keys and values."""
 
-LINEAR, CONV = (1, 0), (2, 3, 1, 0)
-"""Permutations of the factors: PEFT has A [rank, in] or [rank, in, KH, KW], B [out, rank]."""
+FACTOR_ORDERS = {2: (1, 0), 3: (2, 1, 0), 4: (2, 3, 1, 0), 5: (3, 4, 2, 1, 0)}
+"""Permutations of factors by their rank: PEFT has A [rank, in] or [rank, in, KH, KW], B [out, rank]
+or [out, rank, 1, 1], and likewise in one and three dimensions.
+"""
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,11 @@ def add_adapters(graph: Graph, adapters: Sequence[Adapter]) -> None:
         if node.op == "slice":
             factors[node.result] = _sliced(g, node, adapter, a=a, b=b)
             return node.results
+        if node.op == "reshape":
+            factors[node.result] = adapter, a, b
+            return node.results
+        if len(weight.shape) > 2:
+            a, b = _as_kernels(g, weight, a, b)
         product = _layer(node).low_rank(g, node, (a, b), adapter.transposed, adapter.scale)
         y = g.add(node.result, product)
         if weight in magnitudes:
@@ -209,6 +216,9 @@ def _adapter(
     """Check that this weight can have an adapter of its choice's rank."""
     readers = _readers(users, param.value)
     problem = next((text for node, value in readers if (text := _problem(node, value))), None)
+    out = param.value.shape[-1:]
+    if any(len(value.shape) > 2 and value.shape[-1:] != out for _, value in readers):
+        problem = problem or "its outputs are reshaped"
     if problem is None and not readers:
         problem = "nothing reads it"
     where = f"scheme {scheme}: {param.name} {param.value.type} cannot have a LoRA adapter: "
@@ -234,10 +244,15 @@ def _adapter(
 
 
 def _readers(users: Mapping[Value, list[Node]], weight: Value) -> list[tuple[Node, Value]]:
-    """Return the readers of a weight, or of a slice of a matrix, and the value they read."""
+    """Return the readers of a weight and the value they read.
+
+    It may be a slice of a matrix, or the reshaped kernel of a convolution of lines or volumes.
+    """
     found = []
     for node in users.get(weight, ()):
-        if node.op == "slice" and len(weight.shape) == 2:
+        sliced = node.op == "slice" and len(weight.shape) == 2
+        kernel = node.op == "reshape" and min(len(weight.shape), len(node.result.shape)) > 2
+        if sliced or kernel:
             found += _readers(users, node.result)
         else:
             found.append((node, weight))
@@ -260,15 +275,14 @@ def _problem(node: Node, weight: Value) -> str | None:
 
 def _declare(g: Builder, adapter: Adapter, param: Param) -> tuple[Value, Value]:
     shape = param.value.shape
-    conv = len(shape) == 4
     inner, out = shape[:-1], shape[-1]
     if adapter.transposed:
         inner, out = (shape[1],), shape[0]
-    permutation = CONV if conv else LINEAR
+    permutation, window = FACTOR_ORDERS.get(len(shape)), (1,) * (len(shape) - 2)
     random = np.random.default_rng([adapter.seed, zlib.crc32(adapter.weight.encode())])
     bound = 1 / math.sqrt(math.prod(inner))  # kaiming_uniform_(a=sqrt(5)), as in nn.Linear
     a = random.uniform(-bound, bound, (*inner, adapter.rank)).astype(np.float32)
-    b = np.zeros((1, 1, adapter.rank, out) if conv else (adapter.rank, out), np.float32)
+    b = np.zeros((*window, adapter.rank, out), np.float32)
     return (
         g.param(adapter.a, a, permutation=permutation),
         g.param(adapter.b, b, permutation=permutation),
@@ -297,6 +311,18 @@ def _sliced(g: Builder, node: Node, adapter: Adapter, a: Value, b: Value) -> Fac
         return g.slice(factor, start=start, stop=stop, step=step)
 
     return adapter, cut(a, 0, inner), cut(b, 1, out)
+
+
+def _as_kernels(g: Builder, weight: Value, a: Value, b: Value) -> tuple[Value, Value]:
+    """Return the factors of a kernel for the layer that reads it in this shape."""
+    *inner, out = weight.shape
+    rank = a.shape[-1]
+    shapes = (*inner, rank), (*(1,) * (len(inner) - 1), rank, out)
+    first, second = (
+        factor if factor.shape == shape else g.reshape(factor, shape=shape)
+        for factor, shape in zip((a, b), shapes, strict=True)
+    )
+    return first, second
 
 
 def _layer(node: Node) -> Layer:

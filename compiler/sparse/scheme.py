@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pockengine.compiler.autodiff import Channels
-from pockengine.compiler.ir.graph import Graph, Node, Param, Value
-from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.ops.shape import result_axes
+from pockengine.compiler.channel_readers import ChannelReader, channel_reader
+from pockengine.compiler.ir.graph import Graph, Param
 from pockengine.compiler.sparse.channels import channel_count, channel_set, rank
 from pockengine.compiler.sparse.choice import (
     FROZEN,
@@ -128,32 +127,19 @@ def _value(choice: ParamChoice) -> str:
 
 def channel_axis(scheme: str, graph: Graph, param: Param) -> int:
     """Axis along which some channels of this weight can train; SchemeError if there is none."""
-    axes, value = [*range(len(param.value.shape))], param.value
-    while True:
-        readers = [node for node in graph.nodes if value in node.operands]
-        if len(readers) != 1:
-            raise SchemeError(
-                f"scheme {scheme}: {param.name} is read by {len(readers)} nodes, so a share of its "
-                'channels cannot train; use "full" or "frozen"'
-            )
-        moved = result_axes(readers[0]) if readers[0].op == "reshape" else None
-        if moved is None:
-            break
-        axes, value = [-1 if axis < 0 else moved[axis] for axis in axes], readers[0].result
-    axis = _axis_in(readers[0], value)
-    if axis not in axes:
+    reader = channel_reader(graph.users(), param.value)
+    if not isinstance(reader, ChannelReader):
+        raise SchemeError(
+            f"scheme {scheme}: {param.name} is read by {len(reader)} nodes, so a share of its "
+            'channels cannot train; use "full" or "frozen"'
+        )
+    axis = reader.axis
+    if axis is None:
         raise SchemeError(
             f"scheme {scheme}: {param.name} {param.value.type} has no channels to slice in "
-            f'{readers[0].op}; use "full" or "frozen"'
+            f'{reader.node.op}; use "full" or "frozen"'
         )
-    return axes.index(axis)
-
-
-def _axis_in(node: Node, value: Value) -> int | None:
-    definition = lookup(node.op)
-    position = definition.operand_name(node.operands.index(value))
-    rule = definition.channel_axis.get(position)
-    return None if rule is None else rule(node)
+    return axis
 
 
 def _channels(scheme: str, graph: Graph, param: Param, choice: ParamChoice) -> Channels:

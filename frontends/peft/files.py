@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from pockengine.compiler.ir.graph import Graph
-from pockengine.compiler.sparse.lora import CONV, LINEAR, Adapter
+from pockengine.compiler.sparse.lora import FACTOR_ORDERS, Adapter
 from pockengine.errors import AdapterError, reason_of
 from pockengine.files import private_folder, write_text_whole, write_whole
 from pockengine.frontends.peft.places import PREFIX, AdaptedModule, place_of, tied_names
@@ -73,8 +73,7 @@ def save_adapters(tuning: TunedParams, values: Arrays, folder: Path, model: Any 
     for adapter, place in places.items():
         for key, name in zip(place.keys(), (adapter.a, adapter.b), strict=True):
             array = values[name]
-            order = np.argsort(CONV if array.ndim == 4 else LINEAR)
-            tensors[key] = array.transpose(order)
+            tensors[key] = array.transpose(np.argsort(FACTOR_ORDERS[array.ndim]))
         if adapter.dora:
             tensors[place.magnitude_key()] = values[adapter.magnitude]
         tensors.update(place.zeros(adapter, tuning.graph))

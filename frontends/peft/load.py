@@ -16,7 +16,7 @@ from pockengine.compiler.ir.contents import Contents, mapped
 from pockengine.compiler.ir.graph import Graph, Param
 from pockengine.compiler.ir.scalars import DType, numbers_of
 from pockengine.compiler.sparse.choice import VARIANTS
-from pockengine.compiler.sparse.lora import CONV, LINEAR, PACKED, Adapter
+from pockengine.compiler.sparse.lora import FACTOR_ORDERS, PACKED, Adapter
 from pockengine.errors import AdapterError, GraphError, reason_of
 from pockengine.frontends.peft.files import CONFIG, WEIGHTS, Arrays, TunedParams
 from pockengine.frontends.peft.places import PREFIX, place_of, tied_names
@@ -173,7 +173,7 @@ def _factors(
             f'must have "{adapter.weight}" = {_choice(line)}'
         )
     shapes = _factor_shapes(adapter, param)
-    order = CONV if len(shapes[0]) == 4 else LINEAR
+    order = FACTOR_ORDERS[len(shapes[0])]
     arrays = [_as_ours(x, order, k, s) for x, k, s in zip((a, b), keys, shapes, strict=False)]
     arrays += [_as_ours(each, None, keys[2], shapes[1][-1:]) for each in magnitudes]
     return dict(zip(adapter.trained, arrays, strict=True))
@@ -181,7 +181,7 @@ def _factors(
 
 def _factor_shapes(adapter: Adapter, param: Param) -> tuple[tuple[int, ...], tuple[int, ...]]:
     shape = param.value.shape[::-1] if adapter.transposed else param.value.shape
-    window = (1, 1) if len(shape) == 4 else ()
+    window = (1,) * (len(shape) - 2)
     return (*shape[:-1], adapter.rank), (*window, adapter.rank, shape[-1])
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from pockengine.api import compile
 from pockengine.compiler.autodiff import backward
-from pockengine.compiler.ir import Builder
+from pockengine.compiler.ir import F32, I64, Builder, TensorType
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.sparse import ParamChoice, Scheme, load_scheme, save_scheme
@@ -15,6 +15,7 @@ from pockengine.compiler.sparse.scheme import FULL
 from pockengine.errors import FinetuneError
 from pockengine.finetune.selection import channel_scores, list_channels
 from pockengine.finetune.task import Examples
+from pockengine.tests.compiler.small_nets import NetBuilder
 from pockengine.tests.finetune.tiny import BATCH, digits, tiny_subject
 
 WEIGHTS = ("layers.1.weight", "head.weight")
@@ -42,6 +43,26 @@ def test_activation_scores_are_mean_squares_of_the_input() -> None:
         whole = np.concatenate([batch[name] for batch in read])
         expected = np.square(whole, dtype=np.float64).mean(axis=tuple(range(whole.ndim - 1)))
         np.testing.assert_allclose(found[name], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_activation_scores_of_reshaped_weights_are_of_their_channels(groups: int) -> None:
+    net = NetBuilder("volumes")
+    x = net.g.input("x", TensorType(F32, (BATCH, 5, 5, 12)))
+    shape = (1, 2, 3, 4 // groups, 4)  # three slices of depth, each of four channels
+    weight = net.weight("weight", *shape)
+    kernel = net.g.reshape(weight, shape=(1, 2, 12 // groups, 4))
+    y = net.g.reduce_mean(net.g.conv2d(x, kernel, groups=groups), axes=(1, 2))
+    target = net.g.input("target", TensorType(I64, (BATCH,)))
+    net.g.output("loss", net.g.cross_entropy(y, target))
+    data = np.random.default_rng(0).standard_normal((BATCH, 5, 5, 12)).astype(np.float32)
+    examples = Examples({"x": data}, np.arange(BATCH) % 4)
+
+    found = channel_scores(net.g.graph, ["weight"], "activation", examples)
+
+    squares = np.square(data).mean(axis=(0, 1, 2))
+    expected = squares.reshape(3, 4).mean(0) if groups == 1 else squares.reshape(4, 3).mean(1)
+    np.testing.assert_allclose(found["weight"], expected, rtol=1e-5)
 
 
 def test_fisher_scores_are_squared_gradients_summed_per_channel() -> None:

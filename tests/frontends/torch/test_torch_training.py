@@ -176,19 +176,41 @@ def finite_differences(model: nn.Module, x: torch.Tensor) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize(("groups", "axis"), [(1, 1), (6, 2)])
-def test_channels_of_conv1d_have_their_part_of_the_gradient(groups: int, axis: int) -> None:
+LAYERS = {
+    "lines": (nn.Conv1d(6, 6, 3), 1),
+    "lines, depthwise": (nn.Conv1d(6, 6, 3, groups=6), 2),
+    "lines, pointwise": (nn.Conv1d(6, 6, 1), 1),
+    "pictures, two inputs to an output": (nn.Conv2d(12, 6, 3, groups=6), 3),
+    "volumes": (nn.Conv3d(6, 4, (2, 3, 1), stride=2), 3),
+    "volumes, depthwise": (nn.Conv3d(6, 6, (3, 2, 2), groups=6), 4),
+    "volumes, flat": (nn.Conv3d(6, 4, (1, 3, 3)), 3),
+}
+"""Convolutions, and the axis of the channels of their weights."""
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_channels_of_convolutions_have_their_part_of_the_gradient(name: str) -> None:
+    layer, axis = LAYERS[name]
     torch.manual_seed(0)
-    x = torch.randn(2, 6, 7)
-    graph = from_torch(nn.Conv1d(6, 6, 3, groups=groups, bias=False), (x,))
+    x = torch.randn(2, layer.in_channels, *[5] * len(layer.kernel_size))
+    found = {}
+    for channels in (None, (1, 4), range(2, 4)):
+        graph = from_torch(layer, (x,))
+        weight, output = graph.params["weight"], graph.outputs["output"]
+        assert channel_axis("some", graph, weight) == axis
+        g = Builder(graph)
+        loss = g.reduce_sum(g.square(output), axes=tuple(range(len(output.shape))))
+        wrt = {weight.value: channels, graph.inputs[0]: None}  # whose gradient reads the weight
+        graph.outputs["gradient"] = backward(g, loss, wrt)[weight.value]
+        found[channels] = run(graph, {graph.inputs[0].name: x.numpy()})["gradient"]
+
+    assert found[None].shape[axis] == 6
+    for channels in ((1, 4), range(2, 4)):
+        whole = found[None].take(tuple(channels), axis)
+        np.testing.assert_allclose(found[channels], whole, rtol=1e-5)
+
+
+def test_one_input_channel_of_volumes_is_no_tap_of_their_depth() -> None:
+    graph = from_torch(nn.Conv3d(1, 4, 3, bias=False), (torch.randn(2, 1, 5, 5, 5),))
     (param,) = graph.params.values()
-    g = Builder(graph)
-    loss = g.reduce_sum(g.square(graph.outputs["output"]), axes=(0, 1, 2))
-
-    assert channel_axis("some", graph, param) == axis
-    for channels in (range(6), (1, 4)):
-        (graph.outputs[str(channels)],) = backward(g, loss, {param.value: channels}).values()
-    found = run(graph, {graph.inputs[0].name: x.numpy()})
-
-    whole, part = found[str(range(6))], found[str((1, 4))]
-    np.testing.assert_allclose(part, whole.take((1, 4), axis), rtol=1e-6)
+    assert param.value.shape[channel_axis("some", graph, param)] == 1
