@@ -12,8 +12,9 @@ from collections.abc import Mapping
 
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.sparse.blocks import group_blocks, path_of
 from pockengine.compiler.sparse.choice import VARIANTS
-from pockengine.compiler.sparse.families import Recognized, recognize, unknown_family
+from pockengine.compiler.sparse.families import recognize, unknown_family
 from pockengine.compiler.sparse.idle import influential
 from pockengine.compiler.sparse.lora import PACKED, lora
 from pockengine.compiler.sparse.scheme import FULL, Scheme
@@ -36,9 +37,6 @@ PRESETS = {
 _NAMES = re.compile(
     r"full|bias-only|head-only|last-\d+-blocks|sparse(-\d{1,4}-\d{1,4})?|(lora|dora|rslora)(-\d+)?"
 )
-
-HEAD = " head"
-"""Key of the head among the names of blocks."""
 
 QUERY_VALUE = (
     *("query", "value", "query_proj", "value_proj", "q_lin", "v_lin", "q_proj", "v_proj", "q"),
@@ -86,9 +84,8 @@ def preset(name: str, graph: Graph) -> Scheme:
 def blocks_of(graph: Graph) -> list[list[str]]:
     """Names of trainable parameters by block, in forward order.
 
-    Parameters that the loss does not depend on are left out. Blocks are those of a known family;
-    for other names, the module path up to its first number among three parts (`stem.3`), or else
-    the module itself (`fc`). The last is the head.
+    Parameters that the loss does not depend on are left out. The last block is the head;
+    compiler/sparse/blocks.py has the rules.
     """
     params = [graph.param_of(operand) for node in graph.nodes for operand in node.operands]
     known = influential(graph)
@@ -97,26 +94,8 @@ def blocks_of(graph: Graph) -> list[list[str]]:
         for param in params
         if param is not None and param.trainable and param.name in known
     )
-    family = recognize(list(names))
-    blocks: dict[str, list[str]] = {}
-    for name in names:
-        blocks.setdefault(_block(name, family), []).append(name)
-    head = blocks.pop(HEAD, None)
-    return [*blocks.values(), *([head] if head else [])]
-
-
-def _block(name: str, family: Recognized | None) -> str:
-    if family is not None and family.family.is_head(name):
-        return HEAD
-    known = family.family.block_of(name) if family is not None else None
-    if known is not None:
-        return known
-    parts = _path(name)[:-1]
-    numbered = [index for index, part in enumerate(parts[:3]) if part.isdigit()]
-    if not numbered:
-        return ".".join(parts)
-    first = numbered[0]
-    return ".".join(parts[: first + 1])
+    vectors = {name for name in names if len(graph.params[name].value.shape) < 2}
+    return group_blocks(list(names), recognize(list(names)), vectors)
 
 
 def _flat(blocks: list[list[str]]) -> list[str]:
@@ -136,7 +115,7 @@ def _is_bias(graph: Graph, users: Mapping[Value, list[Node]], name: str) -> bool
 
     The latter covers Haiku's `b` and `offset` and Keras's `beta`.
     """
-    leaf = _path(name)[-1]
+    leaf = path_of(name)[-1]
     if leaf.endswith("bias"):
         return True
     value = graph.params[name].value
@@ -144,11 +123,6 @@ def _is_bias(graph: Graph, users: Mapping[Value, list[Node]], name: str) -> bool
         return False
     added = _is_summand(users, value) and not leaf.endswith(("weight", "kernel", "scale"))
     return added or re.search(r"(^|_)bias(_|$)", leaf) is not None
-
-
-def _path(name: str) -> list[str]:
-    """Split a name into its parts; Keras and Haiku separate them by slashes."""
-    return re.split(r"[./]", name)
 
 
 def _is_summand(users: Mapping[Value, list[Node]], value: Value) -> bool:
@@ -203,7 +177,7 @@ def _lora_scheme(name: str, kind: str, rank: int, blocks: list[list[str]]) -> Sc
 
 def _is_query_value(name: str) -> bool:
     """Whether a weight projects to queries and values."""
-    parts = _path(name)
+    parts = path_of(name)
     if parts[-1] in QUERY_VALUE_WEIGHTS:
         return True
     return parts[-1] in ("weight", "kernel") and any(part in QUERY_VALUE for part in parts[-2:-1])
