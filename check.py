@@ -44,6 +44,7 @@ from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.compiler.target import Target
 from pockengine.devices import load_device
 from pockengine.errors import BudgetError, CheckError
+from pockengine.frontends.emit.random import DRAWING
 from pockengine.frontends.imported import Imported
 from pockengine.frontends.reference import Reference
 
@@ -123,8 +124,8 @@ def check_step(model: Imported, training: Training, artifact: Artifact | None = 
     if source is None:
         _check_by_oracle(_Step(graph, training, artifact), model.inputs)
         return
-    with source.quiet():
-        if _draws(graph):  # dropout, which is off now
+    with source.quiet({node.scope for node in graph.nodes if node.op in DRAWING}):
+        if _draws(graph):  # dropout and the like, which are off now
             graph, artifact = source.graph(model.loss), None
         step = _Step(graph, training, artifact)
         reference = None if _draws(graph) else source.reference(model.loss, lambda array: array)

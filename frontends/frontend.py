@@ -3,7 +3,7 @@
 Each framework's package has a `frontend.py` with its `FRONTEND`; registry.py finds the right one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,8 +69,11 @@ class Frontend:
         """Return the framework's own loss and gradients on the example inputs, if available."""
         return None
 
-    def quiet(self, model: Any) -> AbstractContextManager[None]:
-        """Disable dropout temporarily, if the framework can."""
+    def quiet(self, model: Any, drawing: Collection[str]) -> AbstractContextManager[None]:
+        """Disable dropout temporarily, if the framework can.
+
+        `drawing` are the paths of the parts of the model that draw random numbers.
+        """
         return nullcontext()
 
     def optimizer(self, model: Any, requested: Any) -> Optimizer:
@@ -113,9 +116,9 @@ class Source:
         """Return the framework's own loss and gradients on the example inputs, if available."""
         return self.frontend.reference(self.model, self.inputs, loss, nudge)
 
-    def quiet(self) -> AbstractContextManager[None]:
-        """Disable dropout temporarily, if the framework can."""
-        return self.frontend.quiet(self.model)
+    def quiet(self, drawing: Collection[str]) -> AbstractContextManager[None]:
+        """Disable dropout, and other parts that draw, temporarily, if the framework can."""
+        return self.frontend.quiet(self.model, drawing)
 
     def optimizer(self, requested: Any) -> Optimizer:
         """Return our optimizer, converted from the framework's if necessary."""

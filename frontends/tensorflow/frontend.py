@@ -1,5 +1,6 @@
 """TensorFlow's and Keras's models, and their files."""
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ class TensorFlowFrontend(Frontend):
 
         return reference(opened(model).model, inputs, loss, nudge)
 
-    def quiet(self, model: Any) -> AbstractContextManager[None]:
+    def quiet(self, model: Any, drawing: Collection[str]) -> AbstractContextManager[None]:
         """Turn dropout and noise off for a while."""
         from pockengine.frontends.tensorflow.reference import without_noise
 

@@ -1,6 +1,6 @@
 """PyTorch's models: modules and exported programs."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -58,9 +58,9 @@ class TorchFrontend(Frontend):
         """Return PyTorch's loss and gradients."""
         return reference(model, inputs, loss, nudge)
 
-    def quiet(self, model: Any) -> AbstractContextManager[None]:
-        """Turn dropout off for a while."""
-        return without_dropout(model)
+    def quiet(self, model: Any, drawing: Collection[str]) -> AbstractContextManager[None]:
+        """Turn dropout off for a while, and modules that do nothing but draw, as DropPath."""
+        return without_dropout(model, drawing)
 
     def optimizer(self, model: Any, requested: Any) -> Optimizer:
         """Convert an optimizer of torch.optim."""

@@ -1,7 +1,7 @@
 """PyTorch's own loss and gradients on the example inputs."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -117,18 +117,28 @@ def _set_training(parts: Iterable[nn.Module], training: bool) -> None:
 
 
 @contextmanager
-def without_dropout(module: nn.Module) -> Iterator[None]:
-    """Turn the module's dropout layers off for a while."""
+def without_dropout(module: nn.Module, drawing: Collection[str] = ()) -> Iterator[None]:
+    """Turn the module's dropout layers off for a while.
+
+    Of the modules with these paths, which draw, those without weights or other modules go too.
+    """
     layers = [
         layer
-        for layer in module.modules()
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.training
+        for path, layer in module.named_modules()
+        if isinstance(layer, nn.modules.dropout._DropoutNd)
+        or (path in drawing and _is_plain(layer))
     ]
+    layers = [layer for layer in layers if layer.training]
     _set_training(layers, False)
     try:
         yield
     finally:
         _set_training(layers, True)
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether a module has no other modules, weights or buffers, as stochastic depth."""
+    return not [*layer.children(), *layer.parameters(), *layer.buffers()]
 
 
 def _state(module: nn.Module, nudge: Nudge) -> dict[str, torch.Tensor]:

@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import pockengine
+from pockengine import check
 from pockengine.backends import artifact
 from pockengine.backends.native import build
 from pockengine.check import CheckWarning
@@ -251,6 +252,43 @@ def test_a_random_step_is_compared_with_the_oracle() -> None:
 
     with pytest.warns(CheckWarning, match="it draws random numbers"):
         pockengine.compile(Drawing(), (torch.randn(3, 4),), loss="mse", check=True)
+
+
+class DropPath(nn.Module):
+    """Stochastic depth, as timm writes it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * x.new_empty(len(x), 1).bernoulli_(0.8).div_(0.8) if self.training else x
+
+
+class DropBlock(nn.Module):
+    """Zeroes neighbors together, which is not recognized as dropout."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.training:
+            return x
+        kept = (torch.rand_like(x) > 0.2).float()
+        return x * nn.functional.max_pool1d(kept, 3, 1, 1) * 1.5
+
+
+@pytest.mark.parametrize("kind", [DropPath, DropBlock, nn.RReLU])
+@pytest.mark.filterwarnings("ignore:.*computes something else in evaluation mode")
+def test_modules_that_only_draw_are_off_in_the_check(
+    kind: type[nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = nn.Sequential(nn.Linear(4, 6), kind(), nn.Dropout(0.3), nn.Linear(6, 3))
+    compared, compare = [], check._compare
+
+    def record(*arguments: Any) -> None:
+        compared.append(arguments[-1].reference)
+        compare(*arguments)
+
+    monkeypatch.setattr(check, "_compare", record)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CheckWarning)
+        pockengine.compile(net, (torch.randn(3, 4),), loss="mse", check=True)
+    assert compared == ["PyTorch"]
+    assert all(part.training for part in net.modules())
 
 
 def test_a_graph_is_compared_with_the_oracle() -> None:
