@@ -55,8 +55,7 @@ RATES = (2.0**60, 2.0**10)
 ROUNDED = 2.0**-23
 """Relative error of a float32 rounded twice: rate times gradient, then the difference."""
 TOLERANCE = 2e-3
-"""Relative to a gradient's largest element: another order of sums, and a few flipped comparisons.
-"""
+"""Relative to a gradient's largest element: sums in another order, a few flipped comparisons."""
 LOSS_TOLERANCE = 1e-4
 FLOOR = 1e-6
 """Relative to the largest gradient: rounding in a gradient that should be zero."""

@@ -527,7 +527,7 @@ DEPS = {
         "test_search_lm": ["//:errors", "//:root", "//cli:lib", "//compiler:sparse", "//finetune", "//finetune/lm", "//tests/finetune/lm:decoders", "@pypi//click", "@pypi//numpy"],
     },
     "tests/finetune": {
-        "remaining": ["//:api", "//:errors", "//:root", "//backends", "//backends/c", "//backends/training", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//devices", "//finetune", "//tests/finetune:tiny", "@pypi//hypothesis", "@pypi//numpy", "@pypi//pillow", "@pypi//safetensors"],
+        "remaining": ["//:api", "//:errors", "//:root", "//backends", "//backends/c", "//backends/training", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//devices", "//finetune", "//tests/compiler:small_nets", "//tests/finetune:tiny", "@pypi//hypothesis", "@pypi//numpy", "@pypi//pillow", "@pypi//safetensors"],
         "test_cost": ["//:errors", "//:root", "//backends/c", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//devices", "//finetune", "//tests/backends/toy", "//tests/finetune:tiny"],
         "test_dask": ["//:errors", "//:root", "//finetune", "//tests/finetune:tiny"],
         "test_integers": ["//:errors", "//:root", "//backends", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:quantize", "//compiler:sparse", "//devices", "//finetune", "//tests/finetune:tiny"],
@@ -568,7 +568,7 @@ DEPS = {
         "checks": ["//:root", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//frontends/torch", "@pypi//numpy"],
         "compiled": ["//:api", "//:root", "//backends", "//tests/frontends/torch:checks", "@pypi//pytest"],
         "gradients": ["//:root", "//compiler:ir", "//frontends/torch", "//tests/frontends/torch:checks", "@pypi//numpy"],
-        "remaining": ["//:api", "//:errors", "//:root", "//backends", "//compiler", "//compiler:integers", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:quantize", "//frontends", "//frontends/peft", "//frontends/torch", "//models", "//tests/frontends/torch:checks", "@pypi//numpy", "@pypi//safetensors"],
+        "remaining": ["//:api", "//:errors", "//:root", "//backends", "//compiler", "//compiler:integers", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:quantize", "//compiler:sparse", "//frontends", "//frontends/peft", "//frontends/torch", "//models", "//tests/frontends/torch:checks", "@pypi//numpy", "@pypi//safetensors"],
         "test_torch_compiled": ["//:api", "//:root", "//models:registry", "//tests/frontends/torch:checks", "//tests/frontends/torch:compiled"],
         "test_torch_guards": ["//:api", "//:errors", "//:root", "//compiler:ir", "//frontends/torch", "//tests/frontends/torch:checks", "@pypi//numpy"],
         "test_torch_meanings": ["//:api", "//:errors", "//:root", "//compiler", "//compiler:infer", "//compiler:ir", "//compiler:passes", "//frontends/torch", "//tests/frontends/torch:checks", "//tests/frontends/torch:compiled", "//tests/frontends/torch:gradients", "@pypi//numpy"],
