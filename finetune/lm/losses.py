@@ -5,7 +5,8 @@ before training:
 
     dpo         -log sigmoid(beta (m - m0))                 c and r are sums over tokens
     ipo         (m - m0 - 1 / (2 beta))^2                   means over tokens
-    orpo        -c - beta log sigmoid(odds(c) - odds(r))    means; odds(p) = p - log(1 - exp(p))
+    orpo        -c - beta log sigmoid(odds(c) - odds(r))    means; odds(p) = p - log(1 - exp(p));
+                the logarithm takes p above -1e-6 as -1e-6, as the odds of 1 are infinite
     kto         1 - sigmoid(beta label (c - c0 - z))        sums; r is another row's answer
                 z = max(mean over the batch of (r - r0), 0), a constant of the backward pass
     weighted    -reward c                                   means
@@ -24,6 +25,9 @@ PAIRS, RATED, TAUGHT, DRAWN = "pairs", "rated", "taught", "drawn"
 """Forms of data: two answers to a prompt, one with a number, a text with a teacher's logits, or
 prompts to which the model samples answers.
 """
+
+NEAREST_TO_CERTAIN = -1e-6
+"""Largest log-probability of finite odds: in f32 exp of one above about -6e-8 is 1."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,8 @@ def _ipo(of: Terms) -> Value:
 
 def _orpo(of: Terms) -> Value:
     g = of.g
-    rests = (g.log1p(g.neg(g.exp(value))) for value in (of.rejected, of.chosen))
+    below = (g.minimum(value, g.scalar(NEAREST_TO_CERTAIN)) for value in (of.rejected, of.chosen))
+    rests = (g.log1p(g.neg(g.exp(value))) for value in below)
     odds = g.add(of.gain(), g.sub(*rests))
     return g.sub(of.weighted(of.surprise(odds)), of.chosen)
 

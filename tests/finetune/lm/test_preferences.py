@@ -17,10 +17,11 @@ from torch.nn import functional as F
 from pockengine.api import compile
 from pockengine.cli.finetune_lm import finetune_lm
 from pockengine.compiler.compile import compile_program
+from pockengine.compiler.ir import Builder, Graph
 from pockengine.compiler.options import Training
 from pockengine.compiler.sparse.lora import lora
 from pockengine.errors import FinetuneError
-from pockengine.finetune.lm.losses import LOSSES_OF
+from pockengine.finetune.lm.losses import LOSSES_OF, Terms, margin
 from pockengine.finetune.lm.losses import PAIRS as PAIRED
 from pockengine.finetune.lm.methods import Method, set_loss
 from pockengine.finetune.lm.prepare import prepare
@@ -115,6 +116,22 @@ def test_losses_of_ten_steps_match_pytorch(name: str, folder: Path, data: Path) 
             optimizer.step()
             assert float(ours["loss"]) == pytest.approx(float(loss.detach()), rel=2e-4, abs=1e-6)
     assert step == 9
+
+
+def test_certain_answers_have_a_finite_orpo_loss() -> None:
+    """A mean log-probability of 0 has infinite odds; exp of one near 0 is 1 in f32."""
+    certain = np.array([0, 0, -1, -1e-9], np.float32)
+    g = Builder(Graph("orpo"))
+    chosen, rejected = g.param("chosen", certain), g.param("rejected", certain[::-1].copy())
+    terms = Terms(g, 0.5, chosen, rejected, margin(g, chosen, rejected))
+    g.output("loss", g.reduce_mean(LOSSES_OF["orpo"].of(terms), axes=(0,)))
+    compiled = compile(g.graph, None, scheme="full", optimizer="sgd", check=False)
+    with compiled.session() as session:
+        assert np.isfinite(session.train_step({}, lr=0.1)["loss"])
+        for name in ("chosen", "rejected"):
+            assert np.isfinite(session.get_param(name)).all()
+        lowered = session.get_param("rejected") < certain[::-1]
+    assert lowered.tolist() == [True, False, True, True]  # the second: its odds are far apart
 
 
 @pytest.mark.parametrize("name", ["dpo", "kto"])
