@@ -38,6 +38,14 @@ def reason_of(error: BaseException) -> str:
     return error.strerror
 
 
+def masked_data(name: str) -> str:
+    """Return the message for data in a NumPy masked array, whose mask a conversion would drop."""
+    return (
+        f"{name} has masked elements, and no step reads a mask; give {name}.filled(number), or "
+        "leave out the rows"
+    )
+
+
 class PockEngineError(Exception):
     """Base class of every error that this project raises on purpose.
 

@@ -31,7 +31,7 @@ from pockengine.compiler.ir.contents import mapped
 from pockengine.compiler.ir.scalars import widens
 from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.sizes import cut
-from pockengine.errors import ArgumentError, RuntimeFailure
+from pockengine.errors import ArgumentError, RuntimeFailure, masked_data
 from pockengine.files import whole_path
 
 MOST_THREADS = 4096
@@ -215,7 +215,7 @@ class Session(ABC):
             return self._run(entry, inputs)
         if entry == "update":  # reads no data: all variants are equal
             return self._run(sizes.range.entry(entry, sizes.range.high), inputs)
-        arrays = {name: to_numpy(value) for name, value in inputs.items()}
+        arrays = {name: to_numpy(name, value) for name, value in inputs.items()}
         size = sizes.range.size_of(arrays)
         bucket = sizes.range.bucket(size)
         variant = sizes.range.entry(entry, bucket)
@@ -338,11 +338,13 @@ def _controls(lr: float, step: int, seed: int, batch: int) -> Arrays:
     }
 
 
-def to_numpy(value: Any) -> np.ndarray:
-    """Convert a framework's tensor, or any array-like, to NumPy.
+def to_numpy(name: str, value: Any) -> np.ndarray:
+    """Convert a framework's tensor, or any array-like, to NumPy; RuntimeFailure for masked numbers.
 
     PyTorch's bfloat16, which NumPy lacks, becomes float32.
     """
+    if np.ma.is_masked(value):
+        raise RuntimeFailure(masked_data(name))
     if hasattr(value, "detach"):  # PyTorch tensor
         value = value.detach().cpu().to_dense()
         value = value.float() if str(value.dtype) == "torch.bfloat16" else value
@@ -372,7 +374,7 @@ def _checked(name: str, type_: TensorType, feed: Mapping[str, np.ndarray]) -> np
     """The array as the runtime reads it: numbers are widened if needed, other casts are refused."""
     if name not in feed:
         raise RuntimeFailure(f"input {name} ({type_}) is missing")
-    array = _widened(to_numpy(feed[name]), type_)
+    array = _widened(to_numpy(name, feed[name]), type_)
     if array.shape != type_.shape or array.dtype != type_.dtype.numpy:
         raise RuntimeFailure(f"{name} must be {type_}, not {array.dtype}{list(array.shape)}")
     return np.ascontiguousarray(array).reshape(type_.shape)

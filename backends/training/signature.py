@@ -87,7 +87,7 @@ class Signature:
                 f"the data have no {', '.join(missing)}; {entry} of {self.name} reads "
                 f"{', '.join(expected)}"
             )
-        return {name: to_numpy(values[name]) for name in expected}
+        return {name: to_numpy(name, values[name]) for name in expected}
 
     def _apart(self, item: Any) -> tuple[dict[str, Any], list[Any]]:
         """Split an item into its named and its positional parts."""

@@ -10,7 +10,7 @@ from pockengine.compiler.integers import FIXED, Integers
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.quantize.calibrate import Batch, quantized
 from pockengine.compiler.quantize.fold_norms import FoldedNorm
-from pockengine.errors import CompileError
+from pockengine.errors import CompileError, masked_data
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,8 @@ class Int8:
         arrays = {name: np.asarray(data) for name, data in samples.items()}
         counts = set()
         for name, data in arrays.items():
+            if np.ma.is_masked(samples[name]):
+                raise CompileError(f"calibration: {masked_data(name)}")
             shape = inputs[name].shape
             rows = shape[0] if shape else 1
             if data.shape[1:] != shape[1:] or not data.shape or len(data) < rows:

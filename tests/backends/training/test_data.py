@@ -16,9 +16,9 @@ from pockengine.backends.training.data import open_data
 from pockengine.backends.training.loop import Step
 from pockengine.backends.training.signature import Signature, signature_of
 from pockengine.compiler.ir import F32, I64, TensorType
-from pockengine.errors import ArtifactError, RuntimeFailure
+from pockengine.errors import ArtifactError, CompileError, RuntimeFailure
 from pockengine.tests.backends.c.resuming import same
-from pockengine.tests.backends.training.nets import BATCH, accuracy, compiled, data
+from pockengine.tests.backends.training.nets import BATCH, accuracy, compiled, data, graph
 
 ROWS = data(22)
 
@@ -143,6 +143,10 @@ WRONG = {
     "unknown": (wrong("y", 1), "the data have y, which dropping does not read"),
     "dtype": (wrong("x", ROWS["x"].astype(float)), r"dtype float64.*\.astype\(numpy.float32\)"),
     "shape": (wrong("x", ROWS["x"][:, :3]), r"shape \[22, 3\].*reads rows \[N, 8\]"),
+    "masked": (
+        wrong("x", np.ma.masked_greater(ROWS["x"], 0.5)),
+        r"x has masked elements, and no step reads a mask; give x\.filled\(number\)",
+    ),
     "uneven": (wrong("x", ROWS["x"][:9]), "x has 9, labels has 22"),
     "empty": (data(0), "the data are empty"),
     "few": (data(3), "the data have 3 rows, and dropping takes 4 a batch; give more rows"),
@@ -163,6 +167,19 @@ def test_data_that_do_not_fit_are_named(case: str, net: pockengine.Compiled) -> 
     data, message = WRONG[case]
     with pytest.raises(RuntimeFailure, match=message):
         net.fit(data, epochs=2, lr=0.01)
+
+
+def test_masked_rows_are_named_by_sessions_and_calibration(net: pockengine.Compiled) -> None:
+    """A masked array without masked elements is an ordinary one."""
+    rows = {name: array[:BATCH] for name, array in ROWS.items()}
+    whole, some = (np.ma.masked_greater(rows["x"], above) for above in (np.inf, 0.5))
+    with net.session() as session:
+        expected = session.evaluate(rows)["loss"]
+        assert session.evaluate({**rows, "x": whole})["loss"] == expected
+        with pytest.raises(RuntimeFailure, match="x has masked elements"):
+            session.evaluate({**rows, "x": some})
+    with pytest.raises(CompileError, match="calibration: x has masked elements"):
+        pockengine.compile(graph(), (), quantize=pockengine.Int8({"x": some}))
 
 
 def test_options_that_do_not_fit_are_named(net: pockengine.Compiled) -> None:
