@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
 import numpy as np
 
@@ -36,8 +36,8 @@ def compile_variants(
 
     CompileError if the variants differ in more than the size, or if padding changes the loss, an
     output or a trained parameter (batch norm over the batch, a mean over padding). The check runs
-    in NumPy on random data with the least and the most padding to the largest bucket, without
-    random numbers and rounding.
+    in NumPy on random data with the most padding to each bucket, and the least to the largest,
+    without random numbers and rounding.
     """
     compiled = partial(compile_program, training=training, target=target)
     largest = compiled(build(sizes.high))
@@ -49,11 +49,13 @@ def compile_variants(
         _check_params(program, largest, sizes)
     sized: dict[str, dict[str, list[int]]] = {}
     if sizes.high > sizes.low:
-        padded = _checkable(build(sizes.high), training)
-        for size in _padded_sizes(sizes):
-            padding = _Padding(sizes, size, _checkable(build(size), training), padded)
-            padding.check()
-            sized = {name: padding.cropped(entry) for name, entry in largest.entries.items()}
+        for bucket, padded_sizes in _padded_sizes(sizes).items():
+            padded = _checkable(build(bucket), training)
+            for size in padded_sizes:
+                exact = _checkable(build(size), training)
+                padding = _Padding(sizes, size, bucket, exact=exact, padded=padded)
+                padding.check()
+        sized = {name: padding.cropped(entry) for name, entry in largest.entries.items()}
     entries = {
         sizes.entry(name, size): replace(entry, name=sizes.entry(name, size))
         for size, program in programs.items()
@@ -88,18 +90,24 @@ def _checkable(graph: Graph, training: Training) -> Program:
     return compile_program(copy, exact)
 
 
-def _padded_sizes(sizes: Range) -> list[int]:
-    """Return the sizes with the most and the least padding in the largest bucket."""
-    below = (size for size in (sizes.low - 1, *sizes.buckets[:-1]) if size < sizes.high - 1)
-    return sorted({max(below, default=sizes.high - 2) + 1, sizes.high - 1})
+def _padded_sizes(sizes: Range) -> dict[int, list[int]]:
+    """Return each bucket with its most padded size; the largest, last, also with its least padded.
+
+    A bucket that only its own size selects is left out, except for the largest.
+    """
+    below = [max(size, sizes.low - 1) for size in (0, *sizes.buckets[:-1])]
+    smaller = {bucket: [last + 1] for last, bucket in pairwise(below) if last + 1 < bucket}
+    most = max((size for size in below if size < sizes.high - 1), default=sizes.high - 2) + 1
+    return smaller | {sizes.high: sorted({most, sizes.high - 1})}
 
 
 @dataclass(frozen=True)
 class _Padding:
-    """Programs for `size` and for the largest one, to which data of this size are padded."""
+    """Programs for `size` and for the bucket to which data of this size are padded."""
 
     sizes: Range
     size: int
+    bucket: int
     exact: Program
     padded: Program
 
@@ -107,13 +115,13 @@ class _Padding:
         """Train one step on the same data, unpadded and padded; both must agree."""
         graphs = [program.entries["train"].graph for program in (self.exact, self.padded)]
         data = _random_inputs(graphs[0])
-        more = {name: self.sizes.padded(name, a, self.sizes.high) for name, a in data.items()}
+        more = {name: self.sizes.padded(name, a, self.bucket) for name, a in data.items()}
         found = self._step(self.padded, more)
         for name, value in self._step(self.exact, data).items():
             limit = TOLERANCE * max(1e-3, float(np.abs(value).max(initial=0)))
             if not np.allclose(value, found[name], rtol=0, atol=limit):
                 raise CompileError(
-                    f"padding {self.sizes.name} from {self.size} to {self.sizes.high} changes "
+                    f"padding {self.sizes.name} from {self.size} to {self.bucket} changes "
                     f"{name}: the model mixes padding with data. Put batch norm into eval() mode, "
                     "mask what is padded, give labels the padding that does not count (-100), or, "
                     "if it is an output, leave it out"
@@ -142,7 +150,7 @@ class _Padding:
         found = {}
         for name, value in padded.items():
             pairs = list(zip_longest(exact[name].shape, value.shape))
-            bounds = (self.size, self.sizes.high)
+            bounds = (self.size, self.bucket)
             found[name] = [axis for axis, pair in enumerate(pairs) if pair == bounds]
             if any(one != other for one, other in pairs if (one, other) != bounds):
                 raise CompileError(

@@ -1,5 +1,7 @@
 """Whole programs: trained params change, frozen ones cost nothing, fusion changes no results."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -207,6 +209,25 @@ def test_random_numbers_and_rounding_do_not_count_as_padding(storage: Storage) -
     program = compile_variants(sequences, Range("length", 1, 4, {"x": 1}, (4,)), training)
     assert "dropout" in {node.op for node in program.entries["train@4"].graph.nodes}
     assert program.params["w"].value.dtype.value == storage.trained
+
+
+def test_padding_is_checked_in_every_bucket() -> None:
+    """A model that branches by its length may mix padding with data in a smaller bucket alone."""
+
+    def short_ones_averaged(size: int) -> Graph:
+        g = Builder(Graph("averaged"))
+        x = g.input("x", TensorType(F32, (2, size)))
+        y = g.square(g.mul(x, g.param("w", np.ones(1, np.float32))))
+        reduce = g.reduce_mean if size <= 4 else g.reduce_sum
+        g.output("loss", reduce(y, axes=(0, 1), keepdims=False))
+        return g.graph
+
+    length = Range("length", 2, 8, {"x": 1}, (2, 4, 8))
+    with pytest.raises(CompileError, match="padding length from 3 to 4 changes the loss"):
+        compile_variants(short_ones_averaged, length)
+    buckets = replace(length, low=1, buckets=(4, 5, 8))
+    with pytest.raises(CompileError, match="padding length from 1 to 4 changes the loss"):
+        compile_variants(short_ones_averaged, buckets)
 
 
 def test_constants_have_no_name_of_a_param() -> None:
