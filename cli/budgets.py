@@ -20,7 +20,13 @@ from pockengine.backends.protocol import Backend
 from pockengine.backends.registry import backend_for
 from pockengine.backends.within_budget import within_budget
 from pockengine.cli.option_fields import compile_options
-from pockengine.cli.options import ModelChoice, batch_of, model_argument, records_option
+from pockengine.cli.options import (
+    ModelChoice,
+    batch_of,
+    make_folder_of,
+    model_argument,
+    records_option,
+)
 from pockengine.cli.steps import Steps
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.graph import Graph
@@ -96,6 +102,7 @@ def budgets(
         console.print(load.mark)
     if json_file is not None:
         what = model.name, batch_of(graph), str(options.scheme)
+        make_folder_of(json_file)
         _write(json_file, what, plans, (device.name, workers, load))
 
 

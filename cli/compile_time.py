@@ -30,6 +30,7 @@ from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import (
     ModelChoice,
     batch_of,
+    make_folder_of,
     model_argument,
     records_option,
 )
@@ -107,6 +108,7 @@ def compile_time(
     summary = f"{size / 1e6:.1f} MB of code, the runtime included"
     console.print("; ".join(filter(None, [summary, load.mark])))
     if json_file is not None:
+        make_folder_of(json_file)
         _write(json_file, (model.name, batch, scheme), (device, load), times)
 
 

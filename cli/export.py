@@ -17,6 +17,7 @@ from pockengine.cli.options import (
     file_choices,
     file_options,
     loss_option,
+    make_folder_of,
     shape_option,
 )
 from pockengine.compiler.ir.blocks import scales_name
@@ -65,8 +66,8 @@ def export(
     if out.suffix in OTHERS:
         raise click.UsageError(f"{out}: weights are written as safetensors; end its name so")
     checkpoint, loaded = checkpoint_file(checkpoint), load(artifact)
-    make_folder(out.parent)
     if name is None:
+        make_folder_of(out)
         loaded.save_weights(checkpoint, out)
     else:
         settings = dict(shapes), loss, 1, *file_choices(options)
@@ -83,14 +84,6 @@ def export(
             whole = with_folded(graph, loaded.artifact.adapters, values)
             write_tuned(source, graph, merged(loaded.artifact.adapters, whole), out)
     click.echo(f"written {out}")
-
-
-def make_folder(folder: Path) -> None:
-    """Create the folder of an output; ArtifactError if that fails."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArtifactError(f"{folder} cannot be created: {error.strerror}") from error
 
 
 def check_model(artifact: Artifact, graph: Graph, name: str) -> None:
@@ -114,6 +107,7 @@ def write_tuned(source: Source, graph: Graph, values: dict[str, np.ndarray], out
     try:
         if out.suffix != ONNX:
             arrays = framework_arrays(graph, values)
+            make_folder_of(out)
             write_whole(out, lambda part: save_file(arrays, part))
             return
         framework = source.frontend.framework
@@ -126,6 +120,7 @@ def write_tuned(source: Source, graph: Graph, values: dict[str, np.ndarray], out
         import onnx
 
         model = source.tuned(graph, values)
+        make_folder_of(out)
         write_whole(out, lambda part: onnx.save(model, part))
     except (OSError, SafetensorError, ValueError) as error:
         raise ArtifactError(f"{out} cannot be written: {reason_of(error)}") from error

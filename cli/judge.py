@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from pockengine.backends.training.pictures import Pictures
-from pockengine.cli.options import OutputFile, console, json_option, print_json
+from pockengine.cli.options import OutputFile, console, json_option, make_folder_of, print_json
 from pockengine.cli.rows import (
     Read,
     checkpoint_option,
@@ -80,6 +80,7 @@ def predict(
         rows = known or rows
     outputs = loaded.predict(rows, threads=threads)
     arrays = {name: np.ascontiguousarray(array) for name, array in outputs.items()}
+    make_folder_of(out)
     try:
         write_whole(out, lambda part: save_file(arrays, part))
     except (OSError, SafetensorError) as error:

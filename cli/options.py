@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from pockengine.compiler.ir.graph import Graph
-from pockengine.errors import reason_of
+from pockengine.errors import ArtifactError, reason_of
 from pockengine.files import data_file
 from pockengine.frontends.choices import with_choices
 from pockengine.frontends.losses import OWN, loss_text
@@ -24,18 +24,15 @@ Command = Callable[..., None]
 
 
 class OutputFile(click.Path):
-    """A file to write after the work; its folder is created before."""
+    """A file to write after the work. Its folder need not exist: the command makes it."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, writable=True, path_type=Path)
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the path; a usage error names a folder that cannot be created."""
+        """Return the path; a usage error names a folder in which it cannot be created."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            self.fail(f"the folder {path.parent} cannot be created: {reason_of(error)}", param, ctx)
+        _check_place(self, path, param, ctx)
         return path
 
 
@@ -48,11 +45,25 @@ class OutputFolder(click.Path):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the path; a usage error names a folder in which it cannot be created."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        above = next(folder for folder in path.absolute().parents if folder.exists())
-        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-            kind = "is not writable" if above.is_dir() else "is a file, not a folder"
-            self.fail(f"{path} cannot be created: {above} {kind}; choose another", param, ctx)
+        _check_place(self, path, param, ctx)
         return path
+
+
+def _check_place(type_: click.Path, path: Path, param: Any, ctx: Any) -> None:
+    """Raise a usage error if a path cannot be created; nothing is created yet."""
+    folders = path.absolute().parents
+    above = next((folder for folder in folders if folder.exists()), Path(path.anchor))
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        kind = "is not writable" if above.is_dir() else "is a file, not a folder"
+        type_.fail(f"{path} cannot be created: {above} {kind}; choose another", param, ctx)
+
+
+def make_folder_of(path: Path) -> None:
+    """Create the folder of an output; ArtifactError if that fails."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(f"{path.parent} cannot be created: {reason_of(error)}") from error
 
 
 ROWS = "Rows per batch; default: MODEL's own, else {}."

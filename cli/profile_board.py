@@ -124,8 +124,7 @@ def print_modelled(title: str, step: ModelledStep, device: str, top: int, only: 
     console.print(
         f"{step.milliseconds:.2f} ms and {step.instructions / 1e6:.1f} M instructions in "
         f"{sum(len(each.calls) for each in step.kernels)} calls of {len(step.kernels)} kernels. "
-        f"{what_it_means(device)}",
-        soft_wrap=True,
+        f"{what_it_means(device)}"
     )
 
 

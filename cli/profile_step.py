@@ -26,6 +26,7 @@ from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import (
     ModelChoice,
     batch_of,
+    make_folder_of,
     model_argument,
     records_option,
 )
@@ -129,6 +130,7 @@ def profile(
         click.echo(load.mark)
     if json_file is not None:
         what = chosen.name, model.name, batch_of(graph), scheme
+        make_folder_of(json_file)
         _write(json_file, what, times, (peaks, load))
 
 

@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 
 from pockengine.cli.option_fields import device_option, field_option
-from pockengine.cli.options import ModelChoice, OutputFile, model_argument
+from pockengine.cli.options import ModelChoice, OutputFile, make_folder_of, model_argument
 from pockengine.cli.quantize import quantize_options
 from pockengine.cli.subject import (
     DECODER_OPTIMIZER,
@@ -168,6 +168,7 @@ def _search(options: SearchOptions) -> None:
         shortfall = Shortfall(result, full, costs.cost(full.scheme).memory_bytes, judge)
         comment = f"{comment}\n{shortfall}"
     scheme = _settled(options, subject, replace(best.scheme, name=options.out.stem))
+    make_folder_of(options.out)
     save_scheme(scheme, options.out, comment)
     _show(options, subject, costs, scheme=scheme, fronts=fronts, console=console)
     console.print(f"{comment}\nscheme {options.out}")

@@ -13,7 +13,7 @@ from pockengine.backends.training.history import History, legend
 from pockengine.backends.training.options import FitOptions
 from pockengine.cli.duty import duty_options
 from pockengine.cli.option_fields import fit_options
-from pockengine.cli.options import OutputFile, console, json_option, print_json
+from pockengine.cli.options import OutputFile, console, json_option, make_folder_of, print_json
 from pockengine.cli.rows import (
     Read,
     data_options,
@@ -127,6 +127,7 @@ def train(
         **others,
     )
     if out is not None:
+        make_folder_of(out)
         loaded.save_weights(loaded.trained, out)
     _report(history, folder, out, as_json)
 

@@ -89,6 +89,19 @@ class Checkpoints:
                 "resume=True (--resume) continues it, another folder starts a new one"
             )
 
+    def nothing_to_resume(self) -> RuntimeFailure:
+        """Return the error for a training without a checkpoint and without a learning rate."""
+        fact = "holds no checkpoint" if Path(self.folder).is_dir() else "does not exist"
+        return RuntimeFailure(
+            f"{self.folder} {fact}, so there is no training to resume; give the folder of one, or "
+            "lr (--lr) to start one there"
+        )
+
+    def check_folder(self) -> None:
+        """Raise RuntimeFailure if a file has the folder's name, such as a checkpoint."""
+        if Path(self.folder).is_file():
+            raise RuntimeFailure(f"{self.folder} is a file; give the folder of the checkpoints")
+
     def history(self, last: int) -> History:
         """Read the log up to a step; trainings of the runner have none."""
         with suppress(FileNotFoundError):

@@ -54,17 +54,21 @@ def judge_of(session: Session, signature: Signature, options: FitOptions) -> Jud
 def begin(session: Session, place: Checkpoints | None, options: FitOptions) -> History:
     """Set the session to the start of a training, or resume it; return the history so far.
 
-    Without a checkpoint it continues from its present state.
+    Without a checkpoint it continues from its present state. RuntimeFailure if that has no rate.
     """
     if options.seed is not None and not 0 <= options.seed < 1 << 32:
         raise RuntimeFailure(f"seed is {options.seed}; give a number from 0 to {(1 << 32) - 1}")
     history = History()
+    if place:
+        place.check_folder()
     if not options.resume:
         if place:
             place.check_unused()
         session.restart()
     elif place and place.load(session):
         history = place.history(session.steps)
+    elif place and options.lr is None and session.course is None:
+        raise place.nothing_to_resume()
     if options.seed is not None:
         session.seed = options.seed
     return history

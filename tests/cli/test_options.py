@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from pockengine.cli.compile import compile_command, recomputation_lines
 from pockengine.cli.optimizers import read_optimizer
 from pockengine.cli.option_fields import compile_options
-from pockengine.cli.options import OutputFolder, shape
+from pockengine.cli.options import OutputFile, OutputFolder, shape
 from pockengine.compiler.ir.recomputation import Recomputation
 from pockengine.compiler.optim import AdamW, Lion, Muon, Sgd
 from pockengine.compiler.option import flag_of
@@ -22,9 +22,12 @@ from pockengine.options import CompileOptions
 
 def test_a_folder_below_a_file_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(click.BadParameter, match=f"{tmp_path}/file is a file, not a folder"):
-        OutputFolder().convert(str(tmp_path / "file" / "new"), None, None)
-    assert OutputFolder().convert(str(tmp_path / "new" / "one"), None, None).name == "one"
+    for output in (OutputFile(), OutputFolder()):
+        with pytest.raises(click.BadParameter, match=f"{tmp_path}/file is a file, not a folder"):
+            output.convert(str(tmp_path / "file" / "new"), None, None)
+        assert output.convert(str(tmp_path / "new" / "one"), None, None).name == "one"
+    assert not (tmp_path / "new").exists()
+    assert OutputFolder().convert("/", None, None) == Path("/")
 
 
 @pytest.mark.parametrize(

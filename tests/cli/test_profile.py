@@ -9,8 +9,11 @@ from click.testing import CliRunner
 
 from pockengine.backends.cache import own_cache
 from pockengine.cli.main import cli
+from pockengine.cli.profile_board import ModelledKernel, ModelledStep, print_modelled
 from pockengine.errors import CompileError
+from pockengine.farm.cycles.modelled import Cycles, modelled
 from pockengine.farm.results.results import Record
+from pockengine.models.find import find_model
 from pockengine.tests.backends.gpu.watched_opencl import has_opencl
 
 
@@ -38,6 +41,21 @@ def test_other_machines_are_refused() -> None:
     assert "profile times this machine, and not jetson-orin by c; name" in str(result.exception)
 
 
+def test_a_modelled_step_fits_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    region = modelled("rpi4", 2_000_000, Cycles(1_000_000, 500_000, 200_000, 100_000, 1))
+    (node,) = find_model("cnn-8").graph().nodes[:1]
+    kernel = ModelledKernel("pe_f32_conv2d_4x8__neon_0123", [(node, region)])
+    print_modelled("a step", ModelledStep([kernel], region), "rpi4", top=0, only="")
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "4.0 M instructions in 1 calls of 1 kernels. Modelled for one core of rpi4" in " ".join(
+        lines
+    )
+
+
 @pytest.mark.skipif(shutil.which("qemu-aarch64") is None, reason="apt install qemu-user")
 def test_a_boards_time_is_modelled_kernel_by_kernel() -> None:
     arguments = ["profile", "cnn-8", "--batch", "2", "--device", "rpi4", "--top", "0"]
@@ -51,7 +69,7 @@ def test_a_boards_time_is_modelled_kernel_by_kernel() -> None:
     shares = [float(row[4].rstrip("%")) for row in rows]
     assert shares == sorted(shares, reverse=True)
     assert 90 < sum(shares) <= 100.5
-    assert "Modelled for one core of rpi4, not measured" in result.output
+    assert "Modelled for one core of rpi4, not measured" in " ".join(result.output.split())
     result = CliRunner().invoke(cli, [*arguments, "--alone"])
     assert "the time on rpi4 is modelled, for one thread; leave out --alone" in result.output
 

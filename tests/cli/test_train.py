@@ -114,6 +114,32 @@ def test_training_resumes_bit_for_bit(data: Path, tmp_path: Path) -> None:
     assert weights("part", "--steps", "14", "--resume") == whole
 
 
+def test_resuming_from_nothing_names_the_folder(data: Path, tmp_path: Path) -> None:
+    """Without a learning rate no training can start there instead."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "a.safetensors").touch()
+    for name, fact in (
+        ("typo", "typo does not exist, so there is no training to resume; give the folder"),
+        ("empty", "empty holds no checkpoint, so there is no training to resume"),
+        ("a.safetensors", "a.safetensors is a file; give the folder of the checkpoints"),
+    ):
+        place = tmp_path / name
+        result = call("train", data, "--steps", "3", "--resume", "--checkpoint", str(place))
+        assert f"{tmp_path}/{fact}" in str(result.exception)
+        assert place.exists() == (name != "typo")
+
+
+@pytest.mark.parametrize("command", ["train", "predict"])
+def test_the_folder_of_an_output_is_made_with_it(command: str, data: Path, tmp_path: Path) -> None:
+    out, rate = tmp_path / "new/one/weights.safetensors", ("--steps", "1", "--lr", "0.1")
+    course = rate if command == "train" else ()
+    failed = call(command, data, *course, "--out", str(out), rows="none.npz")
+    assert failed.exit_code != 0
+    assert not (tmp_path / "new").exists()
+    assert call(command, data, *course, "--out", str(out)).exit_code == 0
+    assert out.is_file()
+
+
 def test_training_with_pauses_has_equal_results(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,7 +170,7 @@ def test_training_needs_either_epochs_or_steps(data: Path) -> None:
         ("train", ("--resume",), "--resume without --checkpoint"),
         ("train", ("--save-every", "5", "--on-nan", "rollback"), "--save-every, --on-nan without"),
         ("train", ("--mean", "0.5"), "--mean and --std are for folders of pictures"),
-        ("train", ("--out", "rows/weights"), "the folder rows cannot be created"),
+        ("train", ("--out", "rows/weights"), "/rows is a file, not a folder; choose another"),
         ("predict", ("--out", "rows.npz"), "predict writes safetensors"),
     ],
 )
