@@ -10,21 +10,23 @@ T = TypeVar("T")
 LARGEST = 1 << 62
 
 
-def from_table(kind: type[T], table: Mapping[str, Any]) -> T:
+def from_table(kind: type[T], table: Mapping[str, Any], keys: Mapping[str, str] | None = None) -> T:
     """Build a dataclass; ValueError for a key that is unknown, missing, or of the wrong type.
 
     Strings, numbers and booleans must have exactly the field's type; lists of strings become
-    tuples. Other values are taken unchanged.
+    tuples. Other values are taken unchanged. `keys` has the keys of fields with another name.
     """
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    named = keys or {}
+    known = {named.get(f.name, f.name): f for f in fields(kind)}  # type: ignore[arg-type]
     unknown = sorted(set(table) - set(known))
     if unknown:
         raise ValueError(f"unknown key {', '.join(map(repr, unknown))}; known: {', '.join(known)}")
-    missing = [f.name for f in known.values() if f.default is MISSING and f.name not in table]
+    missing = [key for key, f in known.items() if f.default is MISSING and key not in table]
     if missing:
         raise ValueError(f"it lacks {', '.join(missing)}")
     types = get_type_hints(kind)
-    return kind(**{name: _typed(name, value, types[name]) for name, value in table.items()})
+    values = {known[key].name: (key, value) for key, value in table.items()}
+    return kind(**{name: _typed(*given, types[name]) for name, given in values.items()})
 
 
 def _typed(name: str, value: Any, expected: Any) -> Any:

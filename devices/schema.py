@@ -12,10 +12,12 @@ emulator have restricted characters, so they cannot name a file or a plugin.
 
 import re
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pockengine.devices.argument_forms import FLAG, WORD
 from pockengine.devices.host import (
     detect_amx,
     detect_bf16,
@@ -24,7 +26,7 @@ from pockengine.devices.host import (
     detect_memory,
     detect_mhz,
 )
-from pockengine.devices.isa import ISAS
+from pockengine.devices.isa import ARCHITECTURES, ISAS
 from pockengine.errors import DeviceError, reason_of
 from pockengine.files import read_toml
 from pockengine.folders import config_folder
@@ -42,8 +44,11 @@ MOST_CORES = 1024
 FIRST_BF16 = 80
 """The first CUDA architecture whose tensor cores multiply bf16."""
 
-ARCHITECTURES = {"cuda": r"sm_[1-9][0-9]{1,2}", "opencl": "", "vulkan": ""}
+GPU_ARCHITECTURES = {"cuda": r"sm_[1-9][0-9]{1,2}", "opencl": "", "vulkan": ""}
 """Form of a GPU architecture's name, by language."""
+
+NATIVE = "native"
+"""The architecture of `host`, and of its toolchain's target: this machine's."""
 
 NARROW = {"arm", "armeb", "thumb", "thumbeb", "hexagon", "x86", "riscv32", "wasm32"}
 """Architectures of target triples (zig's names) with 32-bit pointers."""
@@ -218,9 +223,18 @@ class Device:
     def address_bits(self) -> int:
         """Width of a pointer in programs for this device."""
         arch = self.toolchain.target.partition("-")[0]
-        if arch == "native":
+        if arch == NATIVE:
             return 8 * struct.calcsize("P")
         return 32 if arch in NARROW else 64
+
+
+TABLES = {
+    "cpu": ("processor", Cpu),
+    "toolchain": ("compiler", ToolchainSpec),
+    "emulator": ("emulator", Emulator),
+    "gpu": ("graphics", Gpu),
+}
+"""The tables of a device file, with the fields of a Device that they fill."""
 
 
 def own_folder() -> Path:
@@ -263,20 +277,17 @@ def read_device(path: Path) -> Device:
         table = read_toml(path)
     except (OSError, ValueError) as error:
         raise DeviceError(f"device file {path.name}: {reason_of(error)}") from error
-    cpu, toolchain = _table(table, "cpu", path), _table(table, "toolchain", path)
-    emulator, gpu = _table(table, "emulator", path), _table(table, "gpu", path)
+    tables = {key: _table(table, key, path) for key in TABLES}
+    cpu = tables["cpu"]
     if cpu is not None and cpu.get("isa") == "detect":
         values = {"isa": detect_isa(), "cores": detect_cores(), "bf16": detect_bf16()}
         values |= {"amx": detect_amx()}
         cpu |= {**values, "mhz": detect_mhz()}
         table["memory_bytes"] = detect_memory() or table.get("memory_bytes")
-    sections = {
-        "processor": None if cpu is None else _make(Cpu, cpu, path),
-        "compiler": None if toolchain is None else _make(ToolchainSpec, toolchain, path),
-        "emulator": None if emulator is None else _make(Emulator, emulator, path),
-        "graphics": None if gpu is None else _make(Gpu, gpu, path),
-    }
-    device = _make(Device, {**sections, **table}, path)
+    for key, section in tables.items():
+        if section is not None:
+            table[key] = _make(TABLES[key][1], section, f"{path.name}, [{key}]")
+    device = _make(Device, table, path.name, {field: key for key, (field, _) in TABLES.items()})
     _check(device, path)
     return device
 
@@ -288,11 +299,13 @@ def _table(table: dict[str, Any], name: str, path: Path) -> dict[str, Any] | Non
     return section
 
 
-def _make(kind: type[_T], table: dict[str, Any], path: Path) -> _T:
+def _make(
+    kind: type[_T], table: dict[str, Any], where: str, keys: Mapping[str, str] | None = None
+) -> _T:
     try:
-        return from_table(kind, table)
+        return from_table(kind, table, keys)
     except ValueError as error:
-        raise DeviceError(f"device file {path.name}: {error}") from error
+        raise DeviceError(f"device file {where}: {error}") from error
 
 
 def _check(device: Device, path: Path) -> None:
@@ -322,21 +335,30 @@ def _check_cpu(cpu: Cpu, path: Path) -> None:
     if cpu.isa not in ISAS:
         known = ", ".join(ISAS)
         raise DeviceError(f"device file {path.name}: unknown isa {cpu.isa!r}; one of {known}")
+    machines = [name for name, isas in ARCHITECTURES.items() if cpu.isa in isas]
+    if machines and cpu.arch not in {*machines, NATIVE}:
+        raise DeviceError(
+            f"device file {path.name}: isa = {cpu.isa!r} is of {' and '.join(machines)}, and arch "
+            f"is {cpu.arch!r}; correct one of them"
+        )
     if not 1 <= cpu.cores <= MOST_CORES or cpu.line_bytes < 1:
-        raise DeviceError(f"device file {path.name}: it has no cores, or lines of no bytes")
+        raise DeviceError(
+            f"device file {path.name}: {cpu.cores} cores, and cache lines of {cpu.line_bytes} "
+            f"bytes; give 1 to {MOST_CORES} cores, and lines of 1 byte or more"
+        )
 
 
 def _check_gpu(gpu: Gpu, path: Path) -> None:
-    known = ARCHITECTURES.get(gpu.language)
+    known = GPU_ARCHITECTURES.get(gpu.language)
     if known is None or not re.fullmatch(known, gpu.architecture, re.ASCII):
         raise DeviceError(
             f"device file {path.name}: no GPU has language = {gpu.language!r} and architecture = "
             f"{gpu.architecture!r}; write cuda and sm_87 or the like, or opencl or vulkan and none"
         )
-    if unknown := set(gpu.other_languages) - ARCHITECTURES.keys():
+    if unknown := set(gpu.other_languages) - GPU_ARCHITECTURES.keys():
         raise DeviceError(
             f"device file {path.name}: no GPU has other_languages = {sorted(unknown)}; choose from "
-            f"{', '.join(ARCHITECTURES)}"
+            f"{', '.join(GPU_ARCHITECTURES)}"
         )
     if min(gpu.units, gpu.lanes, gpu.mhz, gpu.bandwidth, gpu.shared_bytes) < 1:
         raise DeviceError(f"device file {path.name}: numbers of [gpu] begin with 1")
@@ -350,51 +372,21 @@ def _check_gpu(gpu: Gpu, path: Path) -> None:
         )
 
 
-_WORD = r"\w[\w.+-]*"
-_NAME = r"[a-z0-9][a-z0-9.+_-]*"
-_FEATURES = (
-    *("mmx", "sse", "sse2", "sse3", "ssse3", r"sse4\.1", r"sse4\.2", "popcnt", "avx", "avx2"),
-    *(
-        "fma",
-        "f16c",
-        "bmi",
-        "bmi2",
-        "lzcnt",
-        "movbe",
-        "avx512[a-z0-9]+",
-        "avxvnni",
-        "amx-[a-z0-9]+",
-    ),
-    *("neon", "thumb", "arm", "hvx", "hvx-length=(?:64|128)[bB]", "v[0-9]{2}", "strict-align"),
-    *("unaligned-access", "outline-atomics"),
-)
-_FLAGS = (
-    rf"-m(?:arch|cpu|tune|fpu|abi)={_NAME}",
-    r"-mfloat-abi=(?:soft|softfp|hard)",
-    r"-mprefer-vector-width=(?:128|256|512|none)",
-    rf"-m(?:no-)?(?:{'|'.join(_FEATURES)})",
-    r"-O[0-3sz]",
-    r"-f(?:no-)?(?:omit-frame-pointer|vectorize|slp-vectorize)",
-)
-_FLAG = "|".join(_FLAGS)
-"""Compiler flags for processor and optimization; no others are allowed."""
-
-
 def _arguments(device: Device) -> list[tuple[str, str, str]]:
     """Return the compiler's or emulator's arguments: name, text, and allowed form."""
-    rows = [("backend", name, _WORD) for name in (device.backend, *device.other_backends)]
+    rows = [("backend", name, WORD) for name in (device.backend, *device.other_backends)]
     if device.processor is not None:
-        rows.append(("arch", device.processor.arch, _WORD))
+        rows.append(("arch", device.processor.arch, WORD))
     if (toolchain := device.compiler) is not None:
         rows += [
-            ("target", toolchain.target, _WORD),
-            ("the toolchain's cpu", toolchain.cpu, _WORD),
-            *(("a flag", flag, _FLAG) for flag in toolchain.flags),
+            ("target", toolchain.target, WORD),
+            ("the toolchain's cpu", toolchain.cpu, WORD),
+            *(("a flag", flag, FLAG) for flag in toolchain.flags),
         ]
     if device.emulator is not None:
         rows += [
-            ("the emulator's cpu", device.emulator.cpu, _WORD),
-            ("its machine", device.emulator.machine, rf"(?:{_WORD})?"),
+            ("the emulator's cpu", device.emulator.cpu, WORD),
+            ("its machine", device.emulator.machine, rf"(?:{WORD})?"),
             ("its program", device.emulator.program, r"qemu-[\w-]+|node"),
         ]
     return rows

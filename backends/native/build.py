@@ -8,6 +8,7 @@ programs.
 """
 
 import hashlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -85,6 +86,8 @@ WASM_STACK = 1 << 20
 """Bytes of a module's stack, as of other threads (pe_pool.c); zig's default is 16 MB."""
 
 ERROR_LINES = 12
+UNKNOWN_TARGET = r"error: unknown CPU|unable to parse target query"
+"""Errors of zig."""
 
 
 def build(
@@ -306,5 +309,19 @@ def _run(toolchain: Toolchain, command: Sequence[str], what: str) -> None:
     except OSError as error:
         raise BuildError(f"cannot start the C compiler {command[0]}: {reason_of(error)}") from error
     if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()][:ERROR_LINES]
-        raise BuildError(f"{what} does not build (exit {done.returncode}):\n" + "\n".join(lines))
+        raise BuildError(f"{what} does not build (exit {done.returncode}):\n{_fault(done.stderr)}")
+
+
+def _fault(printed: str) -> str:
+    """Return the first lines of a compiler's output, and the fix of an unknown target or CPU.
+
+    For these zig lists all that it knows, above or below the error.
+    """
+    lines = [line for line in printed.splitlines() if line.strip()]
+    unknown = next((line for line in lines if re.search(UNKNOWN_TARGET, line)), None)
+    if unknown is None:
+        return "\n".join(lines[:ERROR_LINES])
+    return (
+        f"{unknown}\n`target` and `cpu` of [toolchain] in the device file are zig's: "
+        "`python -m ziglang targets` lists them"
+    )

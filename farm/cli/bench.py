@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from pockengine.devices import known_devices
-from pockengine.devices.schema import ARCHITECTURES
+from pockengine.devices.schema import GPU_ARCHITECTURES
 from pockengine.errors import PockEngineError
 from pockengine.extras import need
 from pockengine.farm.bench.schemes import (
@@ -95,7 +95,7 @@ EPILOG = "\n\n".join(
 @click.option("--bf16", is_flag=True, help="Suites: also run PockEngine in bf16.")
 @click.option("--tuned", type=click.Path(path_type=Path), help="Suites: a file written by tune.")
 @click.option("--int8", is_flag=True, help="On a board: train in int8, and in f32 if it has files.")
-@click.option("--backend", type=click.Choice(list(ARCHITECTURES)), help="Train on a GPU.")
+@click.option("--backend", type=click.Choice(list(GPU_ARCHITECTURES)), help="Train on a GPU.")
 @click.option("--report", type=click.Path(path_type=Path), help="Suites: folder of an HTML page.")
 @click.option(
     "--records",

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from secrets import token_hex
 
-from pockengine.errors import BoardUnreachable, FarmError, JobFailed
+from pockengine.errors import BoardUnreachable, FarmError, JobFailed, reason_of
 from pockengine.farm.transports import ssh_ready
 from pockengine.farm.transports.adb_client import WORKDIR, AdbAddress, AdbClient
 from pockengine.farm.transports.content_store import OUR_DISK, ContentStore, disk_fault
@@ -137,7 +137,7 @@ class AdbTransport:
             self._store.accept(part, source, words, complete=True)
             part.replace(target)
         except OSError as error:
-            raise FarmError(f"{self.board}: cannot download {source}: {error}") from None
+            raise FarmError(f"{self.board}: cannot download {source}: {reason_of(error)}") from None
         finally:
             part.unlink(missing_ok=True)
 

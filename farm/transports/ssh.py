@@ -20,7 +20,7 @@ from pathlib import Path
 import paramiko
 from paramiko.pkey import UnknownKeyType
 
-from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed
+from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed, reason_of
 from pockengine.farm.transports import ssh_ready
 from pockengine.farm.transports.content_store import OUR_DISK, ContentStore, disk_fault
 from pockengine.farm.transports.limits import NO_LIMITS, CommandLimits
@@ -164,7 +164,7 @@ class SshTransport:
         except (paramiko.SSHException, OSError, EOFError) as error:
             if isinstance(error, OSError) and error.errno in OUR_DISK:
                 raise disk_fault(target, os.strerror(error.errno)) from None
-            raise FarmError(f"{self.board}: cannot download {source}: {error}") from None
+            raise FarmError(f"{self.board}: cannot download {source}: {reason_of(error)}") from None
         finally:
             part.unlink(missing_ok=True)
 
@@ -233,7 +233,8 @@ def _client_key(address: SshAddress) -> paramiko.PKey:
         ) from None
     except (OSError, ValueError, paramiko.SSHException, UnknownKeyType) as error:
         raise FarmError(
-            f"{where}: {error or 'it is no private key'}; make one by ssh-keygen -t ed25519"
+            f"{where}: {reason_of(error) or 'it is no private key'}; make one by "
+            "ssh-keygen -t ed25519"
         ) from None
 
 

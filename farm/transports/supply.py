@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Protocol
 
-from pockengine.errors import FarmError
+from pockengine.errors import FarmError, reason_of
 from pockengine.farm.transports.serial_log import SerialLog
 from pockengine.farm.transports.ssh import SshAddress
 from pockengine.farm.transports.transport import PowerAction
@@ -65,7 +65,9 @@ class Shelf:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise FarmError(f"{board}: power {action}: {self._switch[0]}: {error}") from None
+            raise FarmError(
+                f"{board}: power {action}: {self._switch[0]}: {reason_of(error)}"
+            ) from None
         if done.returncode:
             message = done.stderr.strip()[-300:] or "it said nothing"
             raise FarmError(

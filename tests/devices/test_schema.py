@@ -119,6 +119,33 @@ def test_an_invalid_gpu_is_a_device_error(tmp_path: Path, old: str, new: str) ->
         read_device(path)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "[cpu]",
+            "[cpus]",
+            "unknown key 'cpus'; known: name, description, memory_bytes, cpu, tool",
+        ),
+        ("[cpu]", "[processor]", "unknown key 'processor'; known: name"),
+        ("mhz", "hertz", r"rpi4\.toml, \[cpu\]: unknown key 'hertz'; known: arch, model"),
+        ('isa = "neon"', "", r"rpi4\.toml, \[cpu\]: it lacks isa"),
+        ("cores = 4", "cores = 0", "0 cores, and cache lines of 64 bytes; give 1 to 1024 cores"),
+        (
+            'arch = "aarch64"',
+            'arch = "aarch"',
+            "'neon' is of aarch64 and arm64, and arch is 'aarch'",
+        ),
+    ],
+)
+def test_errors_name_tables_and_keys_of_the_file(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    assert old in RPI4
+    with pytest.raises(DeviceError, match=message):
+        read_device(device(tmp_path, RPI4.replace(old, new)))
+
+
 def test_an_opencl_gpu_has_no_architecture() -> None:
     assert load_device("adreno-740").gpu.architecture == ""
     with pytest.raises(DeviceError, match=r"rpi4 has no \[gpu\] table"):

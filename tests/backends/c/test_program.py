@@ -279,6 +279,25 @@ def test_a_compiler_error_is_shown(tmp_path: Path) -> None:
         build(tmp_path, host(), tmp_path / "out")
 
 
+@pytest.mark.parametrize(
+    ("change", "fact"),
+    [
+        ({"cpu": "cortex_a5x"}, "unknown CPU: 'cortex_a5x'"),
+        ({"target": "aarch64-mus"}, "'aarch64-"),
+    ],
+)
+def test_an_unknown_cpu_or_target_is_of_the_device_file(
+    change: dict[str, str], fact: str, tmp_path: Path
+) -> None:
+    """zig prints 100 lines of CPUs before its error."""
+    copy_runtime(tmp_path / "runtime")
+    (tmp_path / "program.c").write_text("int sound;\n")
+    board = load_device("rpi4")
+    wrong = replace(board, compiler=replace(board.toolchain, **change))
+    with pytest.raises(BuildError, match=rf"{fact}.*\n`target` and `cpu` of \[toolchain\] .*list"):
+        build(tmp_path, wrong, tmp_path / "out")
+
+
 def test_an_op_without_a_kernel_is_named() -> None:
     g = Builder(Graph("case"))
     shapes = [(3, 4), (4,), (4,)]

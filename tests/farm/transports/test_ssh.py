@@ -177,7 +177,7 @@ def test_keys_with_a_passphrase_are_refused(tmp_path: Path) -> None:
 def test_error_names_a_missing_client_key(tmp_path: Path) -> None:
     with (
         serving(tmp_path, Faults()) as address,
-        pytest.raises(FarmError, match=r"cannot use the key .*nosuch"),
+        pytest.raises(FarmError, match=r"cannot use the key .*nosuch: No such file or directory;"),
     ):
         connect_ssh(replace(address, key_file=tmp_path / "nosuch"))
 
