@@ -214,6 +214,7 @@ def test_a_folder_loses_what_killed_runs_left(runner: Runner, tmp_path: Path) ->
         (("--save=x", "--keep=2"), "needs a folder"),
         (("--save=x", "--keep=0"), "--keep takes N of at least 1, not"),
         (("--duty=0",), "--duty takes PERCENT from 1 to 100, not"),
+        (("--lr=-1",), '--lr takes RATE that is 0, or from 1.4e-45 to 3.4e+38, not "-1"'),
         (("--on-nan=explode",), "takes stop|rollback"),
         (("--save-whole=yes",), "takes no value"),
         (("--output=x",), "train has no option --output"),
@@ -227,6 +228,16 @@ def test_options_that_make_no_sense_are_refused(
     done = runner.train(1, *options)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
+
+
+def test_an_unknown_command_is_named(runner: Runner) -> None:
+    for words, fact in (
+        (["trian"], 'there is no command "trian"; it is train, finetune'),
+        ([], "the command is train, finetune"),
+    ):
+        done = runner.call(*words)
+        assert done.returncode == 2
+        assert fact in done.stderr
 
 
 def test_an_unwritable_folder_is_found_before_the_training(runner: Runner, tmp_path: Path) -> None:

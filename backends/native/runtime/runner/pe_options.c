@@ -208,6 +208,8 @@ static pe_status refuse(const option *row, const char *value, char *message) {
                  (long long)row->most);
     } else if (row->kind == COUNT) {
         snprintf(range, sizeof range, " of at least %lld", (long long)row->least);
+    } else if (row->kind == RATE) {
+        snprintf(range, sizeof range, " that is 0, or from %.2g to %.2g", FLT_TRUE_MIN, FLT_MAX);
     }
     return pe_fail(message, PE_ERROR_ARGUMENT, "option --%s takes %s%s, not \"%.100s\"", row->name,
                    row->value ? row->value : "no value", range, value);
@@ -313,17 +315,21 @@ static const pe_options unset = {
     .factor = NAN,
 };
 
+/* Names the commands, and a word that is none of them. */
+static pe_status no_command(const char *word, char *message) {
+    static const char known[] = "train, finetune, evaluate, predict, export, info or chat";
+    return *word ? pe_fail(message, PE_ERROR_ARGUMENT, "there is no command \"%.100s\"; it is %s",
+                           word, known)
+                 : pe_fail(message, PE_ERROR_ARGUMENT, "the command is %s", known);
+}
+
 pe_status pe_parse_options(pe_options *options, int count, char **arguments, char *message) {
     const char *command = count > 1 ? arguments[1] : "";
     *options = unset;
     options->command = find_command(command);
     options->help = strcmp(command, "--help") == 0 || strcmp(command, "-h") == 0;
     if (options->command == PE_COMMAND_NONE) {
-        return options->help
-                   ? PE_OK
-                   : pe_fail(
-                         message, PE_ERROR_ARGUMENT,
-                         "the command is train, finetune, evaluate, predict, export, info or chat");
+        return options->help ? PE_OK : no_command(command, message);
     }
     for (int i = 2; i < count; i++) {
         const pe_status status = parse_option(options, count, arguments, &i, message);
