@@ -31,10 +31,20 @@ from pockengine.terminal import counted
 
 LINES_SHOWN, MOST_SHOWN = 20, 1 << 16
 """Displayed output of a failed job: maximum lines, and bytes examined."""
-FILES = {"program", "inputs", "outputs"}
 LOGS = {"stdout", "stderr", "console.log", "ssh.jsonl"}
 """Files of an attempt in addition to its outputs."""
-KNOWN = {"name", "args", "device", "tags", "time_limit_s", "priority"} | FILES
+FORMS = {
+    "name": ("a text", (str,)),
+    "program": ("the path of a file", (str,)),
+    "args": ("a list", (list,)),
+    "inputs": ('a table of files by name, such as { "rows.npz" = "data/rows.npz" }', (dict,)),
+    "outputs": ("a list of names", (list,)),
+    "device": ("the name of a device", (str,)),
+    "tags": ("a list of texts", (list,)),
+    "time_limit_s": ("a number of seconds", (int, float)),
+    "priority": ("an integer", (int,)),
+}
+"""What the keys of a job contain."""
 DATABASE = click.option("--database", help="SQLAlchemy URL; default: SQLite of this user.")
 
 
@@ -171,7 +181,7 @@ def read_jobs(file: Path, boards: list[Board]) -> tuple[list[QueuedJob], list[Bo
         raise FarmError(f"{file}: cannot read the jobs: {reason_of(error)}") from None
     entries = table.get("job")
     if not isinstance(entries, list) or not entries:
-        raise FarmError(f"{file}: no [[job]]")
+        raise FarmError(f"{file}: no [[job]]; begin each job with this line, in double brackets")
     tasks: list[QueuedJob] = []
     used: dict[str, Board] = {}
     for i, entry in enumerate(entries, 1):
@@ -195,11 +205,14 @@ def _named(error: Exception) -> str:
 def _task(
     entry: dict[str, Any], folder: Path, boards: list[Board]
 ) -> tuple[QueuedJob, list[Board]]:
-    unknown = sorted(set(entry) - KNOWN)
+    unknown = sorted(set(entry) - set(FORMS))
     if unknown:
-        raise ValueError(f"unknown {', '.join(unknown)}; known: {', '.join(sorted(KNOWN))}")
+        raise ValueError(f"unknown {', '.join(unknown)}; known: {', '.join(sorted(FORMS))}")
     if "program" not in entry or "name" not in entry:
         raise ValueError("name and program are needed")
+    for key, (form, kinds) in FORMS.items():
+        if type(entry.get(key, kinds[0]())) not in kinds:
+            raise ValueError(f"{key} must be {form}, not {entry[key]!r}")
     inputs = {str(name): folder / path for name, path in entry.get("inputs", {}).items()}
     job = Job(
         folder / entry["program"],

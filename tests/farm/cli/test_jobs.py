@@ -42,6 +42,7 @@ def write_jobs(folder: Path, text: str) -> str:
 
 
 GOOD = "[[job]]\nname = 'good'\nprogram = 'program'\nargs = ['in']\ninputs = { in = 'data' }\n"
+LEAST = "[[job]]\nname = 'a'\nprogram = 'program'\n"
 BAD = "[[job]]\nname = 'bad'\nprogram = 'program'\nargs = ['in', 3]\n"
 
 
@@ -230,7 +231,7 @@ def test_passing_batch_exits_with_0(tmp_path: Path) -> None:
     ("text", "message"),
     [
         (GOOD + "outputs = ['stdout']", "outputs: a log is named stdout"),
-        ("", "no [[job]]"),
+        ("", "no [[job]]; begin each job with this line"),
         ("[[job", "cannot read the jobs"),
         ("job = 3", "no [[job]]"),
         ("[[job]]\nname = 'a'", "job 1: name and program are needed"),
@@ -242,7 +243,13 @@ def test_passing_batch_exits_with_0(tmp_path: Path) -> None:
         ),
         ("[[job]]\nname = 'a'\nprogram = 'program'\ndevice = 'x'", "no board for device 'x'"),
         (GOOD + GOOD, "two jobs have one name"),
-        ("[[job]]\nname = 'a'\nprogram = 'program'\ninputs = 3", "job 1"),
+        (LEAST + "inputs = 3", "inputs must be a table of files by name"),
+        (LEAST + "inputs = ['x']", "not ['x']"),
+        (LEAST + "args = '--all'", "args must be a list, not '--all'"),
+        (GOOD + "outputs = 'note.txt'", "outputs must be a list of names, not 'note.txt'"),
+        (GOOD + "tags = 'fast'", "tags must be a list of texts, not 'fast'"),
+        (GOOD + "time_limit_s = '60'", "time_limit_s must be a number of seconds, not '60'"),
+        (GOOD + "priority = 1.5", "priority must be an integer, not 1.5"),
     ],
 )
 def test_error_for_an_invalid_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:
