@@ -19,7 +19,7 @@ from pockengine.compiler.ops import node_cost
 from pockengine.compiler.program import Program
 from pockengine.errors import FarmError
 from pockengine.farm.cycles.modelled import Cycles, Modelled, model_regions, what_it_means
-from pockengine.terminal import PlainConsole
+from pockengine.terminal import PlainConsole, counted
 
 WIDTH = 170
 STEPS = 2
@@ -123,7 +123,8 @@ def print_modelled(title: str, step: ModelledStep, device: str, top: int, only: 
     console.print(table)
     console.print(
         f"{step.milliseconds:.2f} ms and {step.instructions / 1e6:.1f} M instructions in "
-        f"{sum(len(each.calls) for each in step.kernels)} calls of {len(step.kernels)} kernels. "
+        f"{counted(sum(len(each.calls) for each in step.kernels), 'call')} of "
+        f"{counted(len(step.kernels), 'kernel')}. "
         f"{what_it_means(device)}"
     )
 

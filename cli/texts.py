@@ -35,11 +35,17 @@ class ModelFolder(click.Path):
     """A folder of a transformers model; a usage error says how to get one."""
 
     def __init__(self) -> None:
-        super().__init__(file_okay=False, path_type=Path)
+        super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the path of an existing folder."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if path.is_file():
+            self.fail(
+                f"{path} is a file; give its folder, which has config.json and tokenizer.json too",
+                param,
+                ctx,
+            )
         if not path.exists():
             self.fail(
                 f"there is no folder {path}; give one that save_pretrained has written. A model of "

@@ -44,7 +44,7 @@ def compare(
     stored = results.find({"device": device} if device else None)
     if not stored:
         where = f" of device {device}; `results` lists what there is, or" if device else ";"
-        raise FarmError(f"no stored record{where} run bazel run //farm:bench first")
+        raise FarmError(f"no stored record{where} measure one by `bench` first")
     commit = commits_to(revision)[0]
     current = [record for record in stored if record.commit == commit]
     if not current:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sql
 
 from pockengine.errors import DatabaseDown, FarmError
+from pockengine.extras import pip_command
 from pockengine.farm.progress import say
 from pockengine.folders import data_folder
 
@@ -58,7 +59,12 @@ def create_engine(url: sql.URL, exclusive: bool = False) -> sql.Engine:
         options = {"connect_timeout": CONNECT_TIMEOUT_S}
     try:
         engine = sql.create_engine(url, connect_args=options, pool_pre_ping=name != "sqlite")
-    except (sql.exc.SQLAlchemyError, ImportError) as error:
+    except ImportError as error:
+        fix = pip_command("postgres") if error.name == "psycopg" else f"pip install {error.name}"
+        raise FarmError(
+            f"{url!r}: cannot open the database: {error.name} is not installed here: {fix}"
+        ) from None
+    except sql.exc.SQLAlchemyError as error:
         raise FarmError(f"{url!r}: cannot open the database: {error}") from None
     if name == "sqlite" and exclusive:
         sql.event.listen(engine, "connect", _no_implicit_begin)

@@ -53,7 +53,7 @@ class _Group:
 
 @dataclass(frozen=True)
 class Fuse(Pass):
-    """Merge elementwise nodes into groups as described above, and rebuild the graph from them.
+    """Merge elementwise nodes into groups, and rebuild the graph from them.
 
     Requires: norms decomposed. Leaves: unfused nodes unchanged.
     """

@@ -189,6 +189,15 @@ def test_error_names_a_database_that_cannot_be_opened(url: str) -> None:
         Results(url)
 
 
+def test_a_missing_driver_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(FarmError, match=r"psycopg is not installed here: pip install .*postgres"):
+        Results("postgresql+psycopg://farm@db.example/results")
+    monkeypatch.setitem(sys.modules, "psycopg2", None)
+    with pytest.raises(FarmError, match=r"psycopg2 is not installed here: pip install psycopg2"):
+        Results("postgresql+psycopg2://farm@db.example/results")
+
+
 def test_a_database_with_other_tables_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -279,14 +279,6 @@ def blocks() -> dict[str, str]:
     }
 
 
-def test_a_name_of_the_hub_is_no_folder(data: Path) -> None:
-    options = ["owner/net", "--data", str(data), "--out", "out"]
-    result = CliRunner().invoke(finetune_lm, options, env={"COLUMNS": "200"})
-    assert result.exit_code == 2
-    assert "there is no folder owner/net" in result.output
-    assert "`hf download NAME --local-dir FOLDER`" in result.output
-
-
 def test_error_names_a_truncated_shard(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "cut")
     shard = sorted((tmp_path / "cut").glob("model-*"))[1]

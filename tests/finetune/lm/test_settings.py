@@ -8,7 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from pockengine.cli.finetune_lm import finetune_lm
 from pockengine.compiler.optim import AdamW, LoraPlus
 from pockengine.errors import CompileError, FinetuneError
 from pockengine.finetune.lm.methods import Method
@@ -72,3 +74,24 @@ def test_resumed_training_has_the_same_files(tmp_path: Path) -> None:
         with pytest.raises(FinetuneError, match=f"started with another {Path(name).stem}; resume"):
             check_same(settings, tmp_path / "settings.json")
         path.write_text("first")
+
+
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    [
+        (
+            "owner/net",
+            ("there is no folder owner/net", "`hf download NAME --local-dir FOLDER`"),
+        ),
+        ("net.gguf", ("net.gguf is a file; give its folder, which has config.json and tokenizer",)),
+    ],
+)
+def test_a_model_that_is_no_folder_is_named(
+    name: str, facts: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.gguf").touch()
+    options = [name, "--data", "net.gguf", "--out", "out"]
+    result = CliRunner().invoke(finetune_lm, options, env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert all(fact in result.output for fact in facts)
