@@ -114,7 +114,7 @@ DEPS = {
         "jobs": ["//:errors", "//:folders", "//:root", "//backends/native", "//devices", "//farm:lib", "//farm/boards", "//farm/results", "//farm/transports", "@pypi//sqlalchemy"],
     },
     "farm/labgrid": {
-        "labgrid": ["//:errors", "//:root", "//farm/boards", "//farm/jobs"],
+        "labgrid": ["//:errors", "//:extras", "//:root", "//farm/boards", "//farm/jobs"],
     },
     "farm/references": {
         "detection_nets": ["//:root", "//farm/references", "//farm/references:protocol", "//farm/references:tflite_files", "@pypi//numpy"],
@@ -145,7 +145,7 @@ DEPS = {
         "report": ["//:errors", "//:root", "//backends", "//compiler:memory", "//farm/bench", "//farm/bench/paper", "//farm/boards", "//farm/results", "@pypi//numpy", "@pypi//rich"],
     },
     "farm/results": {
-        "results": ["//:errors", "//:folders", "//:root", "//farm:lib", "@pypi//numpy", "@pypi//rich", "@pypi//sqlalchemy"],
+        "results": ["//:errors", "//:extras", "//:folders", "//:root", "//farm:lib", "@pypi//numpy", "@pypi//rich", "@pypi//sqlalchemy"],
     },
     "farm/transports": {
         "transports": ["//:errors", "//:folders", "//:root", "//farm/images", "@pypi//cryptography", "@pypi//paramiko"],
@@ -340,7 +340,7 @@ DEPS = {
         "remaining": ["//:api", "//:errors", "//:root", "//backends", "//backends/training", "//compiler:optim", "//tests/backends:every", "//tests/backends/c:resuming", "//tests/backends/training:nets", "@pypi//numpy", "@pypi//safetensors"],
         "test_reports": ["//:errors", "//:root", "//backends/training", "//tests/backends/training:nets"],
         "test_tensorflow_data": ["//:root", "//tests/backends/c:resuming", "//tests/backends/training:nets"],
-        "test_with_torch": ["//:api", "//:errors", "//:root", "//backends", "//backends/training", "//compiler:ir", "//tests/backends/c:resuming", "//tests/backends/training:nets", "@pypi//numpy"],
+        "test_with_torch": ["//:api", "//:errors", "//:root", "//backends", "//backends/training", "//compiler:ir", "//compiler:quantize", "//tests/backends/c:resuming", "//tests/backends/training:nets", "@pypi//numpy"],
     },
     "tests/backends/tvm": {
         "computed": ["//:root", "//backends/onnx", "//backends/tvm", "//compiler", "//compiler:ir", "//devices", "@pypi//numpy"],
@@ -370,7 +370,7 @@ DEPS = {
         "test_cli": ["//:api", "//:errors", "//:root", "//:signals", "//cli:lib", "//compiler:ir", "//devices", "@pypi//click", "@pypi//numpy"],
         "test_compile_time": ["//:root", "//cli:lib", "//farm/results", "@pypi//click"],
         "test_export_onnx": ["//:api", "//:root", "//cli:export", "@pypi//click", "@pypi//numpy"],
-        "test_profile": ["//:errors", "//:root", "//backends", "//cli:lib", "//farm/results", "//tests/backends/gpu:watched_opencl", "@pypi//click"],
+        "test_profile": ["//:errors", "//:root", "//backends", "//cli:lib", "//farm/cycles", "//farm/results", "//models:find", "//tests/backends/gpu:watched_opencl", "@pypi//click"],
         "test_search": ["//:errors", "//:root", "//cli:lib", "//compiler:optim", "//compiler:sparse", "//devices", "//finetune", "//tests/finetune:tiny", "@pypi//click"],
         "test_sensitivity": ["//:errors", "//:root", "//cli:export", "//cli:lib", "//finetune", "//tests/finetune:tiny", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],
         "test_train": ["//:errors", "//:root", "//backends/training", "//cli:lib", "//tests/finetune:tiny", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],

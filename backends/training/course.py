@@ -59,7 +59,7 @@ def _schedule(
 ) -> RateSchedule:
     assert not callable(wish.lr)  # as the caller has checked
     if known is None and wish.lr is None:
-        raise RuntimeFailure("a training needs a learning rate: give lr")
+        raise RuntimeFailure("a training needs a learning rate: give lr (--lr)")
     if wish.total is not None and wish.schedule == "constant":
         raise RuntimeFailure("a constant schedule has no end: leave total out, or name another one")
     begun = known.schedule if known else RateSchedule("constant", 0.0, 1)

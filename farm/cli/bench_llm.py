@@ -4,13 +4,21 @@ import re
 from collections.abc import Sequence
 
 from pockengine.errors import FarmError
-from pockengine.farm.bench.llm import FORMS, PEERS, LlmMeasurement, LlmResult, measure_llm
+from pockengine.farm.bench.llm import (
+    FORMS,
+    PEERS,
+    SPARSE,
+    LlmMeasurement,
+    LlmResult,
+    measure_llm,
+)
 from pockengine.farm.bench.llm_case import KNOWN
 from pockengine.farm.bench.llm_table import llm_records, llm_table
 from pockengine.farm.bench.schemes import check_decoders
 from pockengine.farm.cli.base import from_user
 from pockengine.farm.cli.suites import Choice, Suite, reasons
 from pockengine.farm.references.engines import find_lm_engine
+from pockengine.farm.references.worker import why_missing
 
 MODEL, LENGTHS, BATCH = "llama-110m", (256, 512), 1
 ROUNDS, QUICK_ROUNDS = 5, 3
@@ -54,10 +62,19 @@ def llm_plan(choice: Choice) -> list[LlmMeasurement]:
 
 
 def check_llm(models: Sequence[str], schemes: Sequence[str], engines: Sequence[str]) -> None:
-    """Raise an error for a model, scheme or engine that the suite does not have."""
+    """Raise an error for a model, scheme or engine that the suite does not have, or for a scheme
+    whose reference is not installed: without it no engine of the scheme is measured.
+    """
     check_models(models)
     _check("scheme", [name for name in schemes if not BLOCKS.match(name)], tuple(PEERS))
     _check("engine", engines, ENGINES)
+    for scheme in schemes or PEERS:
+        reference = find_lm_engine(PEERS.get(scheme, PEERS[SPARSE])[0])
+        if reason := why_missing(reference):
+            raise FarmError(
+                f"the suite llm compares {scheme} with {reference.name}: {reason}; install it "
+                "by pip, or choose others by --scheme"
+            )
 
 
 def check_models(models: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from pockengine.errors import FarmError
+from pockengine.extras import pip_command
 
 T = TypeVar("T")
 DEFAULT_PORT = 20408
@@ -46,7 +47,7 @@ class LabgridSession:
             import grpc
             from labgrid.remote.generated import labgrid_coordinator_pb2
         except ImportError as error:
-            raise FarmError(f"no labgrid: {error}; pip install labgrid") from None
+            raise FarmError(f"no labgrid: {error}; {pip_command('pool')}") from None
         self.messages = labgrid_coordinator_pb2
         self.name = f"{host}/{user}"
         self._address = address

@@ -21,7 +21,7 @@ from pockengine.farm.bench.llm import LlmMeasurement, LlmResult, in_memory, meas
 from pockengine.farm.bench.llm_case import RATE, drawn_folder, drawn_tokens, make_lm_case
 from pockengine.farm.bench.llm_table import llm_records, llm_table
 from pockengine.farm.cli.bench import main
-from pockengine.farm.cli.bench_llm import llm_plan
+from pockengine.farm.cli.bench_llm import check_llm, llm_plan
 from pockengine.farm.cli.suites import Choice
 from pockengine.farm.references.engines import LM_TORCH, find_lm_engine
 from pockengine.farm.references.worker import why_missing
@@ -200,3 +200,16 @@ def test_error_names_a_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("shutil.which", lambda name: None)
     assert "needs a C++ compiler" in str(why_missing(find_lm_engine("torch-compile-malloc")))
     assert why_missing(find_lm_engine("torch-eager")) is None
+
+
+def test_a_missing_reference_is_named_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    missing = {"peft": "peft is not installed"}
+    monkeypatch.setattr(
+        "pockengine.farm.cli.bench_llm.why_missing", lambda engine: missing.get(engine.name)
+    )
+    check_llm(["llama-110m"], ["full", "sparse"], [])
+    for schemes in ((), ("lora",)):
+        with pytest.raises(FarmError, match="compares lora with peft: peft is not installed; inst"):
+            check_llm(["llama-110m"], schemes, [])
