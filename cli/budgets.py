@@ -102,8 +102,7 @@ def budgets(
         console.print(load.mark)
     if json_file is not None:
         what = model.name, batch_of(graph), str(options.scheme)
-        make_folder_of(json_file)
-        _write(json_file, what, plans, (device.name, workers, load))
+        _write(make_folder_of(json_file), what, plans, (device.name, workers, load))
 
 
 def _check_measured(device: Device, measure: bool, threads: int | None) -> None:

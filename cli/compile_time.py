@@ -108,8 +108,7 @@ def compile_time(
     summary = f"{size / 1e6:.1f} MB of code, the runtime included"
     console.print("; ".join(filter(None, [summary, load.mark])))
     if json_file is not None:
-        make_folder_of(json_file)
-        _write(json_file, (model.name, batch, scheme), (device, load), times)
+        _write(make_folder_of(json_file), (model.name, batch, scheme), (device, load), times)
 
 
 def _generate(times: Times, found: Found, training: Training, backend: Backend) -> int:

@@ -58,12 +58,13 @@ def _check_place(type_: click.Path, path: Path, param: Any, ctx: Any) -> None:
         type_.fail(f"{path} cannot be created: {above} {kind}; choose another", param, ctx)
 
 
-def make_folder_of(path: Path) -> None:
-    """Create the folder of an output; ArtifactError if that fails."""
+def make_folder_of(path: Path) -> Path:
+    """Create the folder of an output, and return its path; ArtifactError if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArtifactError(f"{path.parent} cannot be created: {reason_of(error)}") from error
+    return path
 
 
 ROWS = "Rows per batch; default: MODEL's own, else {}."

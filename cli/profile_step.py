@@ -130,8 +130,7 @@ def profile(
         click.echo(load.mark)
     if json_file is not None:
         what = chosen.name, model.name, batch_of(graph), scheme
-        make_folder_of(json_file)
-        _write(json_file, what, times, (peaks, load))
+        _write(make_folder_of(json_file), what, times, (peaks, load))
 
 
 def _check_options(device: Device, backend: str | None, alone: bool, timed: bool) -> None:

@@ -127,8 +127,7 @@ def train(
         **others,
     )
     if out is not None:
-        make_folder_of(out)
-        loaded.save_weights(loaded.trained, out)
+        loaded.save_weights(loaded.trained, make_folder_of(out))
     _report(history, folder, out, as_json)
 
 
