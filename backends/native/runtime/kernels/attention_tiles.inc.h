@@ -7,6 +7,10 @@
  * steps; PE_A_ROW, PE_A_STEP, PE_B_PITCH, PE_B_TRANSPOSED as in gemm.inc.h.
  */
 
+#if !defined(PE_B_TRANSPOSED)
+#error "attention_tiles.inc.h needs PE_B_TRANSPOSED"
+#endif
+
 #include "attention_store.inc.h"
 #include "pe_amx.h"
 
