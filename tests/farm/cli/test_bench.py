@@ -153,7 +153,6 @@ def test_decoders_are_models_of_their_suites_alone(
 
     monkeypatch.setattr("pockengine.farm.cli.bench_board.run_suite", run_suite)
     monkeypatch.setattr("pockengine.farm.cli.bench_llm.why_missing", lambda _: None)
-
     words = ["--device=host", f"--suite={suite}", "--model=llama-110m"]
     result = CliRunner().invoke(main, [*words, f"--database=sqlite:///{tmp_path / 'results'}"])
 
