@@ -26,7 +26,7 @@ def from_table(kind: type[T], table: Mapping[str, Any], keys: Mapping[str, str] 
         raise ValueError(f"it lacks {', '.join(missing)}")
     types = get_type_hints(kind)
     values = {known[key].name: (key, value) for key, value in table.items()}
-    return kind(**{name: _typed(*given, types[name]) for name, given in values.items()})
+    return kind(**{name: _typed(*entry, types[name]) for name, entry in values.items()})
 
 
 def _typed(name: str, value: Any, expected: Any) -> Any:

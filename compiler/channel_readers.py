@@ -1,7 +1,7 @@
 """The node that reads a weight with channels, and the channels' place in it.
 
-A layer may read its weight reshaped: a convolution of lines as a picture of one row, one of volumes
-with the taps of its depth and its input channels on one axis.
+A layer may read its weight reshaped: a 1D convolution as a 2D one of height 1, a 3D one with the
+taps of its depth and its input channels on one axis.
 """
 
 import math

@@ -246,7 +246,7 @@ def _adapter(
 def _readers(users: Mapping[Value, list[Node]], weight: Value) -> list[tuple[Node, Value]]:
     """Return the readers of a weight and the value they read.
 
-    It may be a slice of a matrix, or the reshaped kernel of a convolution of lines or volumes.
+    It may be a slice of a matrix, or the reshaped kernel of a 1D or 3D convolution.
     """
     found = []
     for node in users.get(weight, ()):

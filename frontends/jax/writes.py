@@ -59,5 +59,5 @@ def _where(g: Builder, hit: Tensor, new: Tensor, x: Tensor) -> Tensor:
     if x.dtype is not BOOL:
         return emit.elementwise(g, "where", hit, new, x)
     changed = emit.elementwise(g, "logical_and", hit, new)
-    kept = emit.elementwise(g, "logical_and", x, emit.unary("logical_not")(g, hit))
-    return emit.elementwise(g, "logical_or", changed, kept)
+    unchanged = emit.elementwise(g, "logical_and", x, emit.unary("logical_not")(g, hit))
+    return emit.elementwise(g, "logical_or", changed, unchanged)

@@ -115,7 +115,7 @@ def trace(subject: TraceSubject, arguments: Arguments, loss: Any) -> TracedModel
     """
     outputs: list[str] = []
     targets: dict[str, Any] = {}
-    judging: list[str] = []
+    target_text: list[str] = []
 
     def forward(*tensors: Any) -> list[Any]:
         results = named_results(arguments.passed(subject, tensors))
@@ -127,9 +127,9 @@ def trace(subject: TraceSubject, arguments: Arguments, loss: Any) -> TracedModel
             for term in terms_of(loss, list(results), subject.model):
                 spec = target_spec(term.loss, results[term.output])
                 targets[term.target] = tf.compat.v1.placeholder(spec.dtype, spec.shape)
-                judging[:] = [_target_text(term.loss, spec)]
+                target_text[:] = [_target_text(term.loss, spec)]
                 terms.append(term.of(targets[term.target], results[term.output]))
-                judging.clear()
+                target_text.clear()
             results["loss"] = tf.add_n(terms) if len(terms) > 1 else terms[0]
         if penalties:
             results["penalty"] = tf.add_n(penalties)
@@ -146,7 +146,7 @@ def trace(subject: TraceSubject, arguments: Arguments, loss: Any) -> TracedModel
         fault = own_fault(
             error, f"TensorFlow traced {subject.name}", "tensorflow", "tensorflow-cpu", "keras"
         )
-        raise fault or _explained(error, subject.name, arguments, *judging) from error
+        raise fault or _explained(error, subject.name, arguments, *target_text) from error
     return TracedModel(concrete, tuple(outputs), targets)
 
 
@@ -160,7 +160,7 @@ def _target_text(loss: Any, spec: tf.TensorSpec) -> str:
 
 
 def _explained(
-    error: Exception, name: str, arguments: Arguments, judging: str = ""
+    error: Exception, name: str, arguments: Arguments, target_text: str = ""
 ) -> ImportModelError:
     message, place = _message(error), _user_line(error)
     if isinstance(error, tf.errors.OperatorNotAllowedInGraphError) or "symbolic" in message:
@@ -172,7 +172,7 @@ def _explained(
     shapes = [tuple(array.shape) for array in arguments.arrays]
     return ImportModelError(
         f"{name} cannot be traced with example inputs of shape {shapes}: {message}; "
-        f"{judging or 'check that it runs on them'}{place}"
+        f"{target_text or 'check that it runs on them'}{place}"
     )
 
 

@@ -1,4 +1,4 @@
-"""LoRA on convolutions of lines and volumes compared with peft."""
+"""LoRA on 1D and 3D convolutions compared with peft."""
 
 from pathlib import Path
 
@@ -51,7 +51,9 @@ def train_theirs(model: nn.Module, x: torch.Tensor, target: torch.Tensor) -> lis
 
 
 @pytest.mark.parametrize("dimensions", [1, 3])
-def test_adapters_of_lines_and_volumes_train_as_in_peft(dimensions: int, tmp_path: Path) -> None:
+def test_adapters_of_1d_and_3d_convolutions_train_as_in_peft(
+    dimensions: int, tmp_path: Path
+) -> None:
     x, target = torch.randn(4, 3, *[6] * dimensions), torch.tensor([0, 1, 2, 1])
     data = {"input": x.numpy(), "target": target.numpy()}
     compiled = pockengine.compile(net(dimensions), (x,), loss="cross_entropy", scheme=scheme())
