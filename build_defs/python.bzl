@@ -71,18 +71,20 @@ def find_python(rctx):
     """
     if rctx.attr.python:
         return rctx.path(rctx.attr.python)
-    found = {}
+    found, last = {}, ""
     for name in ["python" + version for version in PYTHON_VERSIONS] + ["python3"]:
         for path in [rctx.which(name), "/usr/bin/" + name]:
             probe = rctx.execute([path, "-c", _PROBE]) if path else None
             if probe and probe.return_code == 0:
                 version, executable = probe.stdout.strip().split("\n")
                 found.setdefault(version, executable)
+            elif probe:
+                last = probe.stderr.strip()
     for version in PYTHON_VERSIONS:
         if version in found:
             return found[version]
-    fail("no CPython %s with pip on this machine; apt-get install python3 python3-pip python3-venv" %
-         " or ".join(PYTHON_VERSIONS))
+    fail("no CPython %s with pip on this machine; apt-get install python3 python3-pip python3-venv; /usr/bin/python3 said: %s" %
+         (" or ".join(PYTHON_VERSIONS), last))
 
 def _local_python_impl(rctx):
     # An empty virtual environment is the interpreter without the machine's site-packages,
