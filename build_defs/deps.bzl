@@ -70,6 +70,7 @@ DEPS = {
     },
     "examples/browser": {
         "make": ["//:api", "//:errors", "//:root", "//compiler:optim", "//models", "@pypi//click", "@pypi//numpy", "@pypi//safetensors", "@pypi//scikit_learn"],
+        "serve": ["@pypi//click"],
     },
     "examples/federated": {
         "federated": ["//:api", "//:errors", "//:root", "//devices", "//examples:digits", "//examples/federated:lib", "//farm:lib", "//farm/boards", "@pypi//click", "@pypi//numpy", "@pypi//rich"],
@@ -428,7 +429,7 @@ DEPS = {
         "test_site": ["//:errors", "//:root", "//backends", "//backends/native", "//cli:lib", "//compiler:ir", "//compiler:optim", "//compiler:sparse", "//devices", "//docs:site", "//frontends"],
     },
     "tests/examples": {
-        "test_browser": ["//:root", "//examples/browser:make", "@pypi//numpy"],
+        "test_browser": ["//:root", "//examples/browser:make", "//examples/browser:serve", "//models", "@pypi//numpy"],
         "test_digits": ["//:root", "//examples:digits", "//farm/boards", "@pypi//numpy"],
         "test_federated": ["//:api", "//:root", "//examples:digits", "//examples/federated:lib", "//farm/boards", "@pypi//numpy"],
         "test_library": ["//:root", "//backends", "//backends/native", "//compiler:ir", "//devices", "//tests/backends/c:programs", "//tests/backends/c:sealed", "@pypi//numpy"],
@@ -773,6 +774,7 @@ PACKAGES = [
 
 PROGRAMS = {
     "": [
+        "//examples/browser:serve",
         "//farm/cli:farm",
         "//studies/frozen:page",
         "//tests/backends/c:artifact_kills",

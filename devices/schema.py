@@ -207,6 +207,11 @@ class Device:
         return self.compiler is not None and self.compiler.target.startswith("wasm32")
 
     @property
+    def wasm_threads(self) -> bool:
+        """Whether its programs are WebAssembly modules over a memory that threads share."""
+        return self.wasm and "+atomics" in self.toolchain.cpu
+
+    @property
     def mhz(self) -> int:
         """The nominal clock; 0 if the file has none."""
         return 0 if self.processor is None else self.processor.mhz

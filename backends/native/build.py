@@ -83,7 +83,19 @@ SHARED_LIBC = "aarch64-linux-musl"
 
 WASM_SUFFIX = ".wasm"
 WASM_STACK = 1 << 20
-"""Bytes of a module's stack, as of other threads (pe_pool.c); zig's default is 16 MB."""
+"""Bytes of a module's stack, as of other threads (pe_threads.h); zig's default is 16 MB."""
+WASM_PAGE = 1 << 16
+WASM_THREADS = ("-mthread-model", "posix")
+"""Without it, clang replaces atomic operations by plain ones."""
+SHARED_MEMORY = (
+    "-Wl,--import-memory",
+    "-Wl,--export-memory",
+    "-Wl,--shared-memory",
+    f"-Wl,--initial-memory={16 << 20}",
+    f"-Wl,--max-memory={(4 << 30) - WASM_PAGE}",
+)
+"""Flags of a module with threads. JavaScript makes its memory, of the same sizes (wasi.mjs); zig
+ rejects 4 GB."""
 
 ERROR_LINES = 12
 UNKNOWN_TARGET = r"error: unknown CPU|unable to parse target query"
@@ -166,7 +178,9 @@ def compile_flags(device: Device) -> tuple[str, ...]:
     fixed = tuple(flag for flag in FLAGS if flag != "-fPIC")
     if device.freestanding:
         return (*fixed, *FREESTANDING)
-    return fixed if device.wasm else FLAGS
+    if device.wasm:
+        return (*fixed, *WASM_THREADS) if device.wasm_threads else fixed
+    return FLAGS
 
 
 def link_library(
@@ -210,7 +224,8 @@ def link_flags(device: Device) -> tuple[str, ...]:
     system.
     """
     if device.wasm:
-        return ("-s", f"-Wl,-z,stack-size={WASM_STACK}")
+        memory = SHARED_MEMORY if device.wasm_threads else ()
+        return ("-s", f"-Wl,-z,stack-size={WASM_STACK}", *memory)
     static = ("-static",) if "musl" in device.toolchain.target else ()
     return (*static, "-s", "-lm", "-lpthread")
 

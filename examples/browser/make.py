@@ -1,7 +1,8 @@
 """Write a page that trains on the visitor's own drawings: a folder for any web server.
 
 A small CNN is pretrained in PyTorch on scikit-learn's bundled digits, and compiled for wasm32. The
-page loads the module and trains it on drawings, beside digits of the data set.
+page loads the module and trains it on drawings, beside digits of the data set. A module with
+threads needs a server that sends the headers of serve.py.
 """
 
 import shutil
@@ -21,7 +22,7 @@ from pockengine.errors import PockEngineError
 from pockengine.models.cnn import SmallCNN
 
 PAGE = Path(__file__).parent
-FILES = ("index.html", "train.js")
+FILES = ("index.html", "page.js", "session.js", "trainer.js", "thread.js")
 BATCH = 16
 
 
@@ -70,14 +71,15 @@ def write_page(compiled: Compiled, data: dict[str, np.ndarray], out: Path) -> No
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--epochs", default=8, show_default=True, help="Of pretraining.")
-def main(out: Path, epochs: int) -> None:
+@click.option("--threads", is_flag=True, help="Compile for several threads (wasm32-threads).")
+def main(out: Path, epochs: int, threads: bool) -> None:
     """Write the page into the folder OUT."""
-    data = rows()
+    data, device = rows(), "wasm32-threads" if threads else "wasm32"
     try:
-        write_page(compile_page(pretrain(data, epochs), data, "wasm32"), data, out)
+        write_page(compile_page(pretrain(data, epochs), data, device), data, out)
     except PockEngineError as error:
         raise click.ClickException(str(error)) from error
-    click.echo(f"serve it by: python -m http.server --directory {out}")
+    click.echo(f"serve it by: python -m pockengine.examples.browser.serve {out}")
 
 
 if __name__ == "__main__":

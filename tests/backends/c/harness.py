@@ -106,7 +106,7 @@ def run_cases(
     """Return the results of each case for each thread count."""
     source, program = folder / "cases.c", folder / "cases"
     source.write_text(_program(cases, threads))
-    units = [source, runtime_file("pe_pool.c")]
+    units = [source, runtime_file("pe_pool.c"), runtime_file("pe_threads.c")]
     build_executable(units, [*compiler, *COMMON], RUNTIME, program, environment)
     operands = b"".join(array.tobytes() for case in cases for array in case.operands)
     (folder / "operands").write_bytes(operands)

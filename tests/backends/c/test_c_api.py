@@ -155,7 +155,7 @@ __attribute__((destructor)) static void report(void) {
 
 RUNTIME_PARTS = (
     *("pe", "pe_arguments", "pe_cpu", "pe_cpu_needs", "pe_frozen", "pe_host", "pe_memory"),
-    *("pe_pool", "pe_ranges", "pe_text"),
+    *("pe_pool", "pe_ranges", "pe_text", "pe_threads"),
 )
 """Source files needed by a session in memory from the operating system."""
 

@@ -1,5 +1,6 @@
 """The thread pool: barriers work under stress, by count and under the thread sanitizer."""
 
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,9 +9,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from pockengine.backends.native.runtime_files import RUNTIME, runtime_file
+from pockengine.backends.native.build import compile_flags, link_flags
+from pockengine.backends.native.runtime_files import NODE_SCRIPT, RUNTIME, runtime_file
+from pockengine.backends.native.toolchain import find_toolchain
+from pockengine.devices import load_device
 from pockengine.tests.backends.c.harness import COMMON, SANITIZED, WARNINGS
-from pockengine.tests.backends.c.objects import build_executable
+from pockengine.tests.backends.c.objects import build_executable, link, object_of
 from pockengine.tests.backends.c.programs import build_sanitized, convolutional_graph
 
 STRESS = r"""
@@ -87,7 +91,12 @@ def build(folder: Path, text: str, flags: Sequence[str]) -> Path:
     source, program = folder / "test.c", folder / "test"
     source.write_text(text)
     compiler = ("gcc", *COMMON, *WARNINGS, *flags)
-    build_executable([source, runtime_file("pe_pool.c")], compiler, RUNTIME, program)
+    build_executable(
+        [source, runtime_file("pe_pool.c"), runtime_file("pe_threads.c")],
+        compiler,
+        RUNTIME,
+        program,
+    )
     return program
 
 
@@ -107,6 +116,22 @@ def test_no_thread_passes_a_barrier_early(
 ) -> None:
     program = build(tmp_path, STRESS, (*flags, *spins))
     done = run_sanitized([str(program)])
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list("12345")
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs for WebAssembly")
+def test_no_thread_of_webassembly_passes_a_barrier_early(tmp_path: Path) -> None:
+    device, program = load_device("wasm32-threads"), tmp_path / "test.wasm"
+    compiler = find_toolchain(device)
+    flags = (*compiler.command, *compile_flags(device), *WARNINGS, "-DPE_SPINS=0")
+    (tmp_path / "test.c").write_text(STRESS)
+    parts = ("pe_pool.c", "pe_threads.c", "pe_threads_wasm.c")
+    sources = [tmp_path / "test.c", *(runtime_file(name) for name in parts)]
+    objects = [object_of(one, flags, RUNTIME, environment=compiler.environment) for one in sources]
+    link(objects, [*flags, *link_flags(device)], program, compiler.environment)
+
+    done = run_sanitized(["node", str(NODE_SCRIPT), str(program)])
+
     assert [line.split()[0] for line in done.stdout.splitlines()] == list("12345")
 
 

@@ -31,7 +31,9 @@ NEEDS = {
     "snapdragon-dsp": "qemu-hexagon",
     "phone-arm64": "adb",
     "wasm32": "node",
+    "wasm32-threads": "node",
 }
+THREADS = {"wasm32-threads": "3"}
 MACHO_64_MAGIC, MACHO_ARM64, MACHO_EXECUTE = 0xFEEDFACF, 0x0100000C, 2
 
 
@@ -59,7 +61,8 @@ def build(device: str, folder: Path) -> Artifact:
 
 def train(board_name: str, artifact: Artifact, data: Path, folder: Path) -> Iterator[float]:
     """Train on a board of the inventory; yield the losses that the program prints."""
-    arguments = ["train", "--weights", "weights", "--data", "data", "--threads", "1"]
+    threads = THREADS.get(artifact.device, "1")
+    arguments = ["train", "--weights", "weights", "--data", "data", "--threads", threads]
     job = Job(
         artifact.executable,
         args=(*arguments, "--steps", str(STEPS), "--lr", str(RATE)),

@@ -1,5 +1,5 @@
 /* The thread pool: a barrier with a phase counter, on which threads spin for a bounded time and
- * then sleep (futex on Linux, a condition variable elsewhere).
+ * then sleep.
  *
  * A step passes hundreds of barriers a few microseconds apart, so spinning is the common case; the
  * bound keeps a preempted thread from burning the cores of the others.
@@ -23,52 +23,12 @@ void pe_barrier_wait(pe_team *team) { (void)team; }
 
 #else
 
-#include <errno.h>
-#include <limits.h>
-#include <sched.h>
-#include <unistd.h>
-
 /* About 100 us on current CPUs: longer than the imbalance between threads in one kernel, much
  * shorter than a scheduler's time slice. */
 #ifndef PE_SPINS
 #define PE_SPINS 4000
 #endif
 #define PE_YIELDS 8
-#define PE_STACK_BYTES ((size_t)1 << 20)
-
-#if defined(__linux__)
-#include <linux/futex.h>
-#include <sys/syscall.h>
-
-static void sleep_while(atomic_int *value, int old) {
-    syscall(SYS_futex, value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
-}
-
-static void wake_all(atomic_int *value) {
-    syscall(SYS_futex, value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
-#else
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-
-static void sleep_while(atomic_int *value, int old) {
-    pthread_mutex_lock(&lock);
-    while (atomic_load(value) == old) {
-        pthread_cond_wait(&changed, &lock);
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-static void wake_all(atomic_int *value) {
-    (void)value;
-    pthread_mutex_lock(&lock);
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-}
-
-#endif
 
 static inline void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -90,11 +50,11 @@ static void wait_change(const pe_team *team, pe_signal *signal, int old) {
         if (atomic_load_explicit(&signal->value, memory_order_acquire) != old) {
             return;
         }
-        sched_yield();
+        pe_thread_yield();
     }
     atomic_fetch_add(&signal->sleepers, 1);
     while (atomic_load(&signal->value) == old) {
-        sleep_while(&signal->value, old);
+        pe_sleep_while(&signal->value, old);
     }
     atomic_fetch_sub(&signal->sleepers, 1);
 }
@@ -105,7 +65,7 @@ static void advance(pe_signal *signal) {
     const unsigned next = (unsigned)atomic_load_explicit(&signal->value, memory_order_relaxed) + 1U;
     atomic_store(&signal->value, (int)next);
     if (atomic_load(&signal->sleepers) > 0) {
-        wake_all(&signal->value);
+        pe_wake_all(&signal->value);
     }
 }
 
@@ -133,28 +93,6 @@ static void *thread_main(void *argument) {
     }
 }
 
-static long usable_cpus(void) {
-#if defined(__linux__) && defined(CPU_COUNT)
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) {
-        return CPU_COUNT(&set);
-    }
-#endif
-    return sysconf(_SC_NPROCESSORS_ONLN);
-}
-
-static int start_thread(pe_team *team, int index) {
-    pthread_attr_t attributes;
-    int error = pthread_attr_init(&attributes);
-    if (error) {
-        return error;
-    }
-    pthread_attr_setstacksize(&attributes, PE_STACK_BYTES); /* musl's default is 128 KiB */
-    error = pthread_create(&team->threads[index], &attributes, thread_main, &team->workers[index]);
-    pthread_attr_destroy(&attributes);
-    return error;
-}
-
 int pe_team_start(pe_team *team, int count) {
     count = count < 1 ? 1 : count > PE_MAX_THREADS ? PE_MAX_THREADS : count;
     atomic_init(&team->arrived, 0);
@@ -162,14 +100,14 @@ int pe_team_start(pe_team *team, int count) {
     atomic_init(&team->barrier.sleepers, 0);
     atomic_init(&team->start.value, 0);
     atomic_init(&team->start.sleepers, 0);
-    team->spins = count > usable_cpus() ? 0 : PE_SPINS;
+    team->spins = count > pe_usable_cpus() ? 0 : PE_SPINS;
     team->job = NULL;
     for (int i = 0; i < count; i++) {
         team->workers[i] = (pe_worker){.index = i, .count = count, .team = team};
     }
     team->count = 1;
     for (int i = 1; i < count; i++) {
-        const int error = start_thread(team, i);
+        const int error = pe_thread_start(&team->threads[i], thread_main, &team->workers[i]);
         if (error) {
             pe_team_stop(team);
             return error;
@@ -195,7 +133,7 @@ void pe_team_stop(pe_team *team) {
         advance(&team->start);
     }
     for (int i = 1; i < team->count; i++) {
-        pthread_join(team->threads[i], NULL);
+        pe_thread_join(&team->threads[i]);
     }
     team->count = 1;
 }

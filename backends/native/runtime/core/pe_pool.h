@@ -1,21 +1,13 @@
 /* A team of threads that run one job together (SPMD). Thread 0 is the caller; the others sleep
- * between jobs. Nothing here allocates; with PE_NO_THREADS the team is its caller alone and needs
- * no pthread.
+ * between jobs. Nothing here allocates; with PE_NO_THREADS the team is its caller alone.
  */
 #ifndef PE_POOL_H
 #define PE_POOL_H
 
 #include <stdatomic.h>
 
+#include "pe_threads.h"
 #include "pe_worker.h"
-
-#if (!__STDC_HOSTED__ || defined(__wasi__)) && !defined(PE_NO_THREADS)
-#define PE_NO_THREADS
-#endif
-
-#ifndef PE_NO_THREADS
-#include <pthread.h>
-#endif
 
 typedef void pe_job(pe_worker *w, void *argument);
 
@@ -35,7 +27,7 @@ typedef struct pe_team {
     int spins; /* how often a waiting thread looks before it yields: 0 when oversubscribed */
     pe_worker workers[PE_MAX_THREADS];
 #ifndef PE_NO_THREADS
-    pthread_t threads[PE_MAX_THREADS];
+    pe_thread threads[PE_MAX_THREADS];
 #endif
 } pe_team;
 
