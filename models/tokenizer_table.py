@@ -16,7 +16,7 @@ from pockengine.models import unicode_table
 from pockengine.models.split_patterns import compiled
 from pockengine.models.tokenizer_form import BYTES, NFC, Form, form_of, panics_as_errors
 
-MAGIC, VERSION, NONE = 0x4B544550, 3, 0xFFFFFFFF
+MAGIC, VERSION, NONE = 0x4B544550, 4, 0xFFFFFFFF
 SPECIAL, BYTE, LEFT, RIGHT = 1, 2, 4, 8
 """Flags of a token."""
 MOST_MARKS = 8
@@ -54,7 +54,8 @@ class Chat:
     """Literal texts around questions and answers, and the tokens that end an answer or a text.
 
     Without texts, a question is completed as it is. `opened` and `closed` are learned with an
-    answer; `generation_prompt` follows a last question.
+    answer; `generation_prompt` follows a last question, and `earlier` precedes an answer that is
+    not the last message.
     """
 
     ask: str = ""
@@ -66,6 +67,7 @@ class Chat:
     opened: str = ""
     closed: str = ""
     generation_prompt: str = ""
+    earlier: str = ""
     end: int | None = None
     form: ChatForm = NO_FORM
 
@@ -100,6 +102,7 @@ def tokenizer_table(tokenizer: Tokenizer, chat: Chat = COMPLETION) -> bytes:
         *(text.encode() for text in (chat.system, chat.instructed)),
         *(text.encode() for text in (chat.opened, chat.closed, chat.generation_prompt)),
         _u32([] if chat.end is None else [chat.end]),
+        chat.earlier.encode(),
     ]
     unknown = model["vocab"].get(model.get("unk_token"), NONE)
     longest = max(map(len, tokens.texts))
@@ -109,7 +112,7 @@ def tokenizer_table(tokenizer: Tokenizer, chat: Chat = COMPLETION) -> bytes:
 
 def _joined(sections: Sequence[bytes], facts: Sequence[int]) -> bytes:
     """Return the head and the sections, each aligned to 4 bytes."""
-    sizes = (4, 1, 1, *(4,) * 7, 2, 1, 1, *(4,) * 5, 1, 1, 1, 4, 1, 1, 1, 1, 1, 4)
+    sizes = (4, 1, 1, *(4,) * 7, 2, 1, 1, *(4,) * 5, 1, 1, 1, 4, 1, 1, 1, 1, 1, 4, 1)
     at = 4 * (4 + len(facts) + 2 * len(sections))
     places, parts = [], []
     for section, size in zip(sections, sizes, strict=True):

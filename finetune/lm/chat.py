@@ -36,13 +36,15 @@ def chat_of(tokenizer: Any, folder: Path) -> Chat:
     one = render_question(tokenizer, Example(0, turn[:1])).text
     two = render_question(tokenizer, Example(0, turn)).text
     ask, _, answer = one.partition(_QUESTION)
-    again, _, _ = two.removeprefix(one + _ANSWER).partition(_NEXT_QUESTION)
-    if two != one + _ANSWER + again + _NEXT_QUESTION + answer or not answer:
+    earlier, _, following = two.removeprefix(one).partition(_ANSWER)
+    again, _, _ = following.partition(_NEXT_QUESTION)
+    expected = one + earlier + _ANSWER + again + _NEXT_QUESTION + answer
+    if two != expected or not answer:
         raise FinetuneError(
             "the tokenizer's chat template writes a turn otherwise once others follow; a device "
             "needs one of literal pieces: simplify it, or leave it out to complete texts"
         )
-    chat = replace(chat, ask=ask, answer=answer, ask_again=again)
+    chat = replace(chat, ask=ask, answer=answer, ask_again=again, earlier=earlier)
     chat = _with_form(tokenizer, _with_learned(tokenizer, chat))
     return replace(chat, form=chat.form | _forgetting(tokenizer, two))
 

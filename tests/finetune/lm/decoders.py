@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 MARKS = ("<unk>", "<s>", "</s>")
 WORDS = 260
@@ -22,6 +22,31 @@ def tokenizer(template: str | None = TEMPLATE) -> Any:
     inner = Tokenizer(models.BPE(vocab=words, merges=[], unk_token=MARKS[0]))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
+    marks = dict(zip(("unk_token", "bos_token", "eos_token"), MARKS, strict=True))
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, **marks)
+    fast.chat_template = template
+    return fast
+
+
+SPACED = (
+    "{{ '<s>' }}{% for m in messages %}{{ '[I] ' + m['content'] + ' [/I]' if m['role'] == 'user' "
+    "else ' ' + m['content'] + '</s>' }}{% endfor %}"
+)
+"""Writes a space before an answer, like the templates of LLaMA 2, Mistral, Vicuna and Falcon."""
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def spaced_letters(template: str) -> Any:
+    """Return a SentencePiece tokenizer of bytes, and of letters after a space, which come last."""
+    space = "\u2581"
+    plain = [*MARKS, *(f"<0x{byte:02X}>" for byte in range(256)), space, *LETTERS]
+    words = {word: number for number, word in enumerate(plain + [space + c for c in LETTERS])}
+    merges = [(space, letter) for letter in LETTERS]
+    inner = Tokenizer(models.BPE(words, merges, unk_token=MARKS[0], byte_fallback=True))
+    parts = [normalizers.Prepend(space), normalizers.Replace(" ", space)]
+    inner.normalizer = normalizers.Sequence(parts)
+    joined = [decoders.Replace(space, " "), decoders.ByteFallback(), decoders.Fuse()]
+    inner.decoder = decoders.Sequence([*joined, decoders.Strip(" ", 1, 0)])
     marks = dict(zip(("unk_token", "bos_token", "eos_token"), MARKS, strict=True))
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, **marks)
     fast.chat_template = template

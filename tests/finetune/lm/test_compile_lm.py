@@ -21,7 +21,17 @@ from pockengine.cli.finetune_lm import finetune_lm
 from pockengine.errors import FinetuneError
 from pockengine.finetune.lm.chat import chat_of
 from pockengine.models.tokenizer_table import ChatForm, tokenizer_table
-from pockengine.tests.finetune.lm.decoders import MARKS, TEMPLATE, WORDS, llama, save, tokenizer
+from pockengine.tests.finetune.lm.decoders import (
+    LETTERS,
+    MARKS,
+    SPACED,
+    TEMPLATE,
+    WORDS,
+    llama,
+    save,
+    spaced_letters,
+    tokenizer,
+)
 
 QUESTIONS = ("What does a cow say?", "And a dog, zuletzt — ein Hund? 🐕")
 LIMIT = 12
@@ -139,6 +149,27 @@ def test_an_earlier_answer_loses_the_spaces_that_a_template_strips(
     assert theirs.index(" \n\n") == 3
     assert ours == theirs
     assert ChatForm.STRIPS_ANSWER in chat.form
+
+
+@pytest.mark.parametrize(
+    "template", [SPACED, SPACED.replace("' ' + ", ""), SPACED.replace("'] +", "'] | trim +")]
+)
+def test_an_earlier_answer_follows_what_its_template_writes_before_it(
+    tmp_path: Path, template: str
+) -> None:
+    """Every token is a letter after a space; the first space is not part of an answer."""
+    words = spaced_letters(template)
+    model = llama(vocab_size=len(words), max_position_embeddings=256, initializer_range=0.3)
+    with torch.no_grad():
+        model.lm_head.weight[: -len(LETTERS)] = 0
+    folder, out = save(tmp_path / "model", model), tmp_path / "out"
+    words.save_pretrained(folder)
+    arguments = [str(folder), f"--out={out}", "--max-length=160", "--json"]
+    result = CliRunner().invoke(compile_lm, arguments, catch_exceptions=False)
+    command = json.loads(result.stdout)["command"]
+    done = chatted((folder, out, command), "\n".join(QUESTIONS), f"--limit={LIMIT}")
+    assert done.stdout.decode().splitlines() == answers_of(folder)
+    assert len(done.stdout) == 2 * 2 * LIMIT
 
 
 def test_template_may_strip_questions(compiled: tuple[Path, Path, str]) -> None:

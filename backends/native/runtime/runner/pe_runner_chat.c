@@ -78,7 +78,7 @@ static pe_status answer_lines(pe_chat *chat, pe_generation *how) {
     ssize_t length;
     pe_status status = PE_OK;
     while (status == PE_OK && (length = getline(&line, &room, stdin)) >= 0) {
-        printer p = {chat->tokenizer, false};
+        printer p = {chat->tokenizer, chat->templated};
         how->context = &p;
         int64_t made;
         const int64_t begin = now_ns();

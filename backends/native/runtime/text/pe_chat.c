@@ -17,6 +17,7 @@ static int64_t *ends(const pe_chat *chat) {
 
 pe_status pe_chat_open(pe_chat *chat, pe_session *session, const pe_tokenizer *tokenizer) {
     *chat = (pe_chat){.session = session, .tokenizer = tokenizer};
+    chat->templated = pe_tk_count(tokenizer, PE_TK_ANSWER) > 0;
     const int64_t positions = pe_positions(session->program);
     if (!positions) {
         return pe_fail(session->message, PE_ERROR_MISMATCH,
@@ -86,8 +87,11 @@ static void strip(pe_chat *chat, size_t answer) {
 
 /* Appends an answer's text as the template writes it once a question follows. */
 static bool append_answer(pe_chat *chat, const int64_t *tokens, int64_t count) {
+    if (!append_piece(chat, PE_TK_EARLIER)) {
+        return false;
+    }
     const size_t answer = chat->text_bytes;
-    bool first = false;
+    bool first = chat->templated;
     for (int64_t i = 0; i < count; i++) {
         if (pe_tokenizer_longest(chat->tokenizer) > chat->text_room - chat->text_bytes) {
             return false;
@@ -129,8 +133,7 @@ static pe_status generate(pe_chat *chat, int64_t count, const pe_generation *how
 
 pe_status pe_chat_answer(pe_chat *chat, const char *question, size_t bytes,
                          const pe_generation *how, int64_t *made) {
-    const bool chats = pe_tk_count(chat->tokenizer, PE_TK_ANSWER) > 0;
-    const size_t before = chats ? chat->text_bytes : 0;
+    const size_t before = chat->templated ? chat->text_bytes : 0;
     chat->text_bytes = before;
     *made = 0;
     if (pe_tk_head_of(chat->tokenizer)->chat & PE_TK_STRIPS_USER) {
@@ -139,9 +142,9 @@ pe_status pe_chat_answer(pe_chat *chat, const char *question, size_t bytes,
     pe_status status = PE_OK;
     if (append_piece(chat, before ? PE_TK_ASK_AGAIN : PE_TK_ASK) && append(chat, question, bytes) &&
         append_piece(chat, PE_TK_ANSWER)) {
-        const int64_t count =
-            pe_tokenize(chat->tokenizer, chat->text, chat->text_bytes, chats ? 0 : PE_TOKENS_BEGIN,
-                        chat->tokens, room_for_tokens(chat), chat->work);
+        const int64_t count = pe_tokenize(chat->tokenizer, chat->text, chat->text_bytes,
+                                          chat->templated ? 0 : PE_TOKENS_BEGIN, chat->tokens,
+                                          room_for_tokens(chat), chat->work);
         status = count ? generate(chat, count, how, made) : PE_OK; /* nothing to complete */
         if (status == PE_OK && append_answer(chat, chat->tokens + count, *made)) {
             return PE_OK;

@@ -19,8 +19,9 @@ extern "C" {
 typedef struct pe_chat {
     pe_session *session;
     const pe_tokenizer *tokenizer;
-    char *text;    /* all questions and answers, with the pieces around them */
-    int64_t *read; /* tokens whose keys and values the session has */
+    bool templated; /* whether an answer begins a text: *first of pe_token_text before it */
+    char *text;     /* all questions and answers, with the pieces around them */
+    int64_t *read;  /* tokens whose keys and values the session has */
     int64_t *tokens;
     void *work;
     size_t text_bytes, text_room;

@@ -6,8 +6,8 @@
 #include "pe_crc.h"
 
 /* Bytes of an element of each section. */
-static const uint32_t SIZES[PE_TK_SECTIONS] = {4, 1, 1, 4, 4, 4, 4, 4, 4, 4, 2, 1, 1, 4,
-                                               4, 4, 4, 4, 1, 1, 1, 4, 1, 1, 1, 1, 1, 4};
+static const uint32_t SIZES[PE_TK_SECTIONS] = {4, 1, 1, 4, 4, 4, 4, 4, 4, 4, 2, 1, 1, 4, 4,
+                                               4, 4, 4, 1, 1, 1, 4, 1, 1, 1, 1, 1, 4, 1};
 
 enum { BLOCKS = 0x110000 / 256 };
 

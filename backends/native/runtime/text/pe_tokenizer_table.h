@@ -6,7 +6,7 @@
 #include "pe_tokenizer.h"
 
 #define PE_TOKENIZER_MAGIC 0x4b544550u /* "PETK" */
-#define PE_TOKENIZER_VERSION 3u
+#define PE_TOKENIZER_VERSION 4u
 #define PE_NO_TOKEN 0xffffffffu
 
 /* Flags of a table. */
@@ -96,6 +96,7 @@ typedef enum pe_tk_section {
     PE_TK_CLOSED,     /* u8 after an answer, learned with it */
     PE_TK_ASKED,      /* u8 after a last question that has no answer */
     PE_TK_EOS,        /* u32 token that ends a text, or none */
+    PE_TK_EARLIER,    /* u8 between PE_TK_ANSWER and an answer that a question follows */
     PE_TK_SECTIONS,
 } pe_tk_section;
 
