@@ -23,6 +23,17 @@ _GENERATION = "generation_config.json"
 _UNREADABLE = (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
+def _spaced(text: str) -> str:
+    return f" \n{text} \n"
+
+
+_SPACED = {
+    ChatForm.STRIPS_USER: (_spaced(_QUESTION), _ANSWER),
+    ChatForm.STRIPS_ANSWER: (_QUESTION, _spaced(_ANSWER)),
+}
+"""Turns that the template writes without the added spaces if it has the flag."""
+
+
 def chat_of(tokenizer: Any, folder: Path) -> Chat:
     """Return the pieces of a tokenizer's template, and the tokens that end an answer or a text.
 
@@ -103,9 +114,8 @@ def _joined(chat: Chat, *contents: str, system: str | None = None) -> str:
 def _with_form(tokenizer: Any, chat: Chat) -> Chat:
     """Set a flag for each behavior of the template that the pieces reproduce."""
 
-    def same(*contents: str, system: str | None = None) -> bool:
-        whole = _rendered(tokenizer, *contents, system=system)
-        return whole == _joined(chat, *contents, system=system)
+    def same(*contents: str) -> bool:
+        return _rendered(tokenizer, *contents) == _joined(chat, *contents)
 
     form = ChatForm(0)
     if same(_QUESTION, _ANSWER):
@@ -114,26 +124,31 @@ def _with_form(tokenizer: Any, chat: Chat) -> Chat:
         _QUESTION, _ANSWER, _NEXT_QUESTION, _NEXT_ANSWER
     ):
         form |= ChatForm.TURNS
-    if same(_QUESTION, _ANSWER, system=_SYSTEM):
-        form |= ChatForm.SYSTEM
     if not same(_QUESTION, _THOUGHT):
         form |= ChatForm.THINKS
-    texts = {
-        ChatForm.STRIPS_USER: _QUESTION,
-        ChatForm.STRIPS_ANSWER: _ANSWER,
-        ChatForm.STRIPS_SYSTEM: _SYSTEM if form & ChatForm.SYSTEM else None,
-    }
-    for flag, marked in texts.items():
-        contents = [f" \n{text} \n" if text == marked else text for text in texts.values() if text]
-        question, answer, *system = contents
-        whole = _rendered(tokenizer, question, answer, system=system[0] if system else None)
-        if marked and whole == _joined(
-            chat, _QUESTION, _ANSWER, system=texts[ChatForm.STRIPS_SYSTEM]
-        ):
+    for flag, contents in _SPACED.items():
+        if _rendered(tokenizer, *contents) == _joined(chat, _QUESTION, _ANSWER):
             form |= flag
-        elif whole != _joined(chat, question, answer, system=system[0] if system else None):
+        elif not same(*contents):
             form &= ~ChatForm.LEARNS
-    return replace(chat, form=form)
+    return replace(chat, form=form | _system_form(tokenizer, chat, form))
+
+
+def _system_form(tokenizer: Any, chat: Chat, form: ChatForm) -> ChatForm:
+    """Return the flags of a system message; none if turns are stripped otherwise after one."""
+
+    def same(contents: tuple[str, ...], system: str, *, strips: bool) -> bool:
+        expected = _joined(chat, _QUESTION, _ANSWER, system=_SYSTEM)
+        if not strips:
+            expected = _joined(chat, *contents, system=system)
+        return _rendered(tokenizer, *contents, system=system) == expected
+
+    turns = all(same(each, _SYSTEM, strips=flag in form) for flag, each in _SPACED.items())
+    if turns:
+        for flag in (ChatForm.STRIPS_SYSTEM, ChatForm(0)):
+            if same((_QUESTION, _ANSWER), _spaced(_SYSTEM), strips=bool(flag)):
+                return ChatForm.SYSTEM | flag
+    return ChatForm(0)
 
 
 def end_tokens(tokenizer: Any, folder: Path) -> list[int]:

@@ -15,9 +15,9 @@ from pockengine.finetune.lm.chat import chat_of
 from pockengine.finetune.lm.packing import pack
 from pockengine.finetune.lm.texts import read_examples
 from pockengine.finetune.lm.tokens import tokenize
-from pockengine.models.tokenizer_table import Chat, tokenizer_table
+from pockengine.models.tokenizer_table import Chat, ChatForm, tokenizer_table
 from pockengine.tests.backends.c.harness import COMMON, WARNINGS
-from pockengine.tests.finetune.lm.decoders import TEMPLATE
+from pockengine.tests.finetune.lm.decoders import SPACED, TEMPLATE
 from pockengine.tests.models.tokenizer_kinds import KINDS, mixture, of_single_bytes
 
 LENGTH = 96
@@ -26,6 +26,13 @@ TRIMMING = (
     "{% if m['role'] == 'assistant' %}{{ '</s>' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '[assistant]: ' }}{% endif %}"
 )
+MERGED = (
+    "{{ '<s>' }}{% set first = messages[0]['role'] == 'system' %}"
+    "{% for m in messages[first | int:] %}{{ '[' + m['role'] + ']' }}"
+    "{{ ((messages[0]['content'] + ': ' if first and loop.first else '') + m['content']) | trim }}"
+    "{{ '</s>' }}{% endfor %}{% if add_generation_prompt %}{{ '[assistant]' }}{% endif %}"
+)
+"""Writes a system message into the first question, like Gemma's, and strips both together."""
 PROGRAM = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,6 +103,8 @@ CASES: dict[str, tuple[str, str | None]] = {
     "trimming": ("llama3", TRIMMING),
     "none": ("qwen", None),
     "marks": ("llama2", TRIMMING),
+    "spaced": ("llama2", SPACED),
+    "merged": ("gemma", MERGED),
 }
 
 
@@ -121,6 +130,22 @@ def test_rows_match_python(case: str, program: Path, tmp_path: Path) -> None:
     found = np.frombuffer(done.stdout, np.int64).reshape(3, -1, LENGTH)
     for array, name in zip(found, ("input_ids", "labels", "position_ids"), strict=True):
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
+
+
+def test_a_system_message_may_not_change_how_a_question_is_stripped(
+    program: Path, tmp_path: Path
+) -> None:
+    words = opened("gemma", MERGED)
+    chat = chat_of(words, tmp_path)
+    assert chat.form == ChatForm.LEARNS | ChatForm.TURNS | ChatForm.STRIPS_USER | (
+        ChatForm.STRIPS_ANSWER
+    )
+    data, table = tmp_path / "data.jsonl", tmp_path / "table"
+    table.write_bytes(tokenizer_table(words.backend_tokenizer, chat))
+    turn = [("system", "a"), ("user", " b"), ("assistant", "c")]
+    messages = [{"role": role, "content": content} for role, content in turn]
+    data.write_text(json.dumps({"messages": messages}))
+    assert b"a system at most first" in packed(program, table, data).stderr
 
 
 def test_rows_hold_the_most_tokens_that_a_text_has(program: Path, tmp_path: Path) -> None:
