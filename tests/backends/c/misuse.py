@@ -107,6 +107,7 @@ FUNCTIONS = {
     "pe_load_weights": Function(STATUS, (SESSION, ("weights", *PATH[1:]))),
     "pe_save_checkpoint": Function(STATUS, (SESSION, PATH, CONTENT)),
     "pe_try_checkpoint": Function(STATUS, (SESSION, PATH, CONTENT)),
+    "pe_try_export": Function(STATUS, (SESSION, PATH, ("false", ALSO, "true"))),
     "pe_export_weights": Function(STATUS, (SESSION, PATH, ("false", ALSO, "true"))),
     "pe_check_ranges": Function(STATUS, (SESSION, ENTRY)),
     "pe_check_part": Function(

@@ -353,6 +353,17 @@ def test_evaluation_is_the_mean_over_tokens(
     assert found["loss"] == pytest.approx(loss, rel=1e-6)
 
 
+def test_an_output_that_cannot_be_written_is_named_before_the_first_step(
+    compiled: tuple[Path, Path, str], tmp_path: Path
+) -> None:
+    data = written(tmp_path / "data.jsonl", lines_of())
+    for path, fact in (("/nonexistent/x", "No such file"), (str(tmp_path), "no regular file")):
+        done = finetuned(compiled, data, f"--output={path}")
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert f"cannot write {path}: " in done.stderr.decode()
+        assert fact in done.stderr.decode()
+
+
 def test_training_resumes_and_its_adapter_is_swapped(
     compiled: tuple[Path, Path, str], tmp_path: Path
 ) -> None:

@@ -338,6 +338,9 @@ pe_status pe_try_checkpoint(pe_session *session, const char *path, pe_content co
  * dimensions, without states, constants and progress. */
 pe_status pe_export_weights(pe_session *session, const char *path, bool all);
 
+/* As pe_try_checkpoint, for pe_export_weights. */
+pe_status pe_try_export(pe_session *session, const char *path, bool all);
+
 /* Checks the inputs in the arena against the entry's ranges, as pe_run does. */
 pe_status pe_check_ranges(pe_session *session, const pe_entry *entry);
 

@@ -278,6 +278,9 @@ pe_status pe_run_training(pe_session *session, pe_data *data, const pe_options *
     pe_training training = training_of(o, &c);
     c.duty.signaled = &signaled;
     pe_status status = pe_duty_begin(&c.duty, o, session->message);
+    if (status == PE_OK && o->output) { /* not only after all steps */
+        status = pe_try_export(session, o->output, false);
+    }
     if (status == PE_OK) {
         status = begin(session, &c, o, &training);
     }

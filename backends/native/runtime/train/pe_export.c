@@ -69,18 +69,31 @@ static pe_status write_param(pe_session *session, pe_st_writer *writer, const pe
     return status;
 }
 
+static pe_st_content content_of(const pe_program *program, bool all) {
+    return (pe_st_content){
+        .tensors = program->params,
+        .tensor_count = program->param_count,
+        .takes = all ? is_weight : is_trained_weight,
+        .shaped = in_model_order,
+    };
+}
+
+pe_status pe_try_export(pe_session *session, const char *path, bool all) {
+    const pe_status status = pe_check_arguments(session, "pe_try_export", path != NULL);
+    if (status != PE_OK) {
+        return status;
+    }
+    const pe_st_content content = content_of(session->program, all);
+    return pe_st_try_place(path, pe_st_file_bytes(&content), session->message);
+}
+
 pe_status pe_export_weights(pe_session *session, const char *path, bool all) {
     pe_status status = pe_check_arguments(session, "pe_export_weights", path != NULL);
     if (status != PE_OK) {
         return status;
     }
     const pe_program *program = session->program;
-    const pe_st_content content = {
-        .tensors = program->params,
-        .tensor_count = program->param_count,
-        .takes = all ? is_weight : is_trained_weight,
-        .shaped = in_model_order,
-    };
+    const pe_st_content content = content_of(program, all);
     pe_st_writer writer;
     status = pe_fetch_params(session);
     if (status == PE_OK) {
