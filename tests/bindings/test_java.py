@@ -40,7 +40,9 @@ param: IllegalArgumentException: program small_cnn has no parameter "tail"
 damaged: FORMAT: FOLDER/bad is no sound safetensors file: expected '{' at byte 8
 settings: IllegalStateException: the training has no rate or no last step: call rate() and until()
 folder: IllegalStateException: there is no folder to resume from: call checkpoints()
+name: IllegalArgumentException: the folder of checkpoints has no name; give a path
 rate: IllegalArgumentException: the rate is -1.0; give one of at least 0
+large: IllegalArgumentException: the rate must be a finite number of at least 0
 data: IOException: no more rows at step 1
 closed: IllegalStateException: the session of small_cnn is closed: open another one
 training: IllegalStateException: the session of small_cnn is training: close it when that call has \

@@ -134,7 +134,9 @@ final class Checks {
         });
         refused("settings", () -> new Trainer(session).train(this::read));
         refused("folder", () -> new Trainer(session).resume());
+        refused("name", () -> new Trainer(session).checkpoints("", 1, 1));
         refused("rate", () -> new Trainer(session).rate(-1));
+        refused("large", () -> new Trainer(session).rate(1e39).until(1).train(this::read));
         refused("data", () -> new Trainer(session).rate(0.1).until(3).train((step, inputs) -> {
             throw new IOException("no more rows at step " + step);
         }));

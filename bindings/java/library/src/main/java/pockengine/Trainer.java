@@ -89,6 +89,9 @@ public final class Trainer {
                     "a checkpoint every " + every + " steps, the newest " + newest
                             + " kept; give at least 0 and 1");
         }
+        if (folder.isEmpty()) {
+            throw new IllegalArgumentException("the folder of checkpoints has no name; give a path");
+        }
         checkpoints = folder.endsWith("/") ? folder : folder + "/";
         saveEvery = every;
         keep = newest;
