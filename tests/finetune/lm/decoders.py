@@ -9,6 +9,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 MARKS = ("<unk>", "<s>", "</s>")
 WORDS = 260
+QUESTIONS = ("What does a cow say?", "And a dog, zuletzt — ein Hund? 🐕")
+LIMIT = 12
 TEMPLATE = (
     "{% for m in messages %}<s>{{ m['role'] }}\n{{ m['content'] }}</s>{% endfor %}"
     "{% if add_generation_prompt %}<s>assistant\n{% endif %}"
@@ -77,3 +79,20 @@ def save(folder: Path, model: Any = None, template: str | None = TEMPLATE) -> Pa
     model.save_pretrained(folder, max_shard_size="30KB")
     tokenizer(template).save_pretrained(folder)
     return folder
+
+
+def answers_of(folder: Path, limit: int = LIMIT, stop: str = "") -> list[str]:
+    """Return the answers of transformers to the questions in one chat, up to a stop text."""
+    words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    messages: list[dict[str, str]] = []
+    for question in QUESTIONS:
+        messages.append({"role": "user", "content": question})
+        text = words.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        ids = words(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            new = model.generate(ids, do_sample=False, max_new_tokens=limit, pad_token_id=0)
+        answer = words.decode(new[0, ids.shape[1] :], skip_special_tokens=True)
+        answer = answer.partition(stop)[0] if stop else answer
+        messages.append({"role": "assistant", "content": answer})
+    return [message["content"] for message in messages[1::2]]

@@ -23,18 +23,18 @@ from pockengine.finetune.lm.chat import chat_of
 from pockengine.models.tokenizer_table import ChatForm, tokenizer_table
 from pockengine.tests.finetune.lm.decoders import (
     LETTERS,
+    LIMIT,
     MARKS,
+    QUESTIONS,
     SPACED,
     TEMPLATE,
     WORDS,
+    answers_of,
     llama,
     save,
     spaced_letters,
     tokenizer,
 )
-
-QUESTIONS = ("What does a cow say?", "And a dog, zuletzt — ein Hund? 🐕")
-LIMIT = 12
 
 
 def speaking() -> Any:
@@ -46,22 +46,6 @@ def speaking() -> Any:
             if not (word.isascii() and word.isalpha() and word not in MARKS):
                 model.lm_head.weight[number] = 0
     return model
-
-
-def answers_of(folder: Path, limit: int = LIMIT) -> list[str]:
-    """Return the answers of transformers to the questions in one chat."""
-    words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    messages: list[dict[str, str]] = []
-    for question in QUESTIONS:
-        messages.append({"role": "user", "content": question})
-        text = words.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        ids = words(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
-        with torch.no_grad():
-            new = model.generate(ids, do_sample=False, max_new_tokens=limit, pad_token_id=0)
-        answer = words.decode(new[0, ids.shape[1] :], skip_special_tokens=True)
-        messages.append({"role": "assistant", "content": answer})
-    return [message["content"] for message in messages[1::2]]
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +87,19 @@ def test_chat_matches_transformers(compiled: tuple[Path, Path, str]) -> None:
     again = chatted(compiled, "a\n", "--temperature=1", "--top-p=0.9", "--seed=3")
     other = chatted(compiled, "a\n", "--temperature=1", "--top-p=0.9", "--seed=4")
     assert drawn.stdout == again.stdout != other.stdout
+
+
+def test_stop_texts_end_an_answer(compiled: tuple[Path, Path, str]) -> None:
+    """The first one is held back while it may come, then printed; the later one comes first."""
+    (first, _), lines = answers_of(compiled[0]), "\n".join(QUESTIONS)
+    stops = (f"{first[1:4]}#", first[5:8], first[4:6])
+    done = chatted(compiled, lines, f"--limit={LIMIT}", *(f"--stop={stop}" for stop in stops))
+    assert done.stdout.decode().splitlines() == answers_of(compiled[0], stop=stops[2])
+    assert json.loads(done.stderr.decode().splitlines()[0])["tokens"] == 6
+    held = chatted(compiled, lines, f"--limit={LIMIT}", f"--stop={first[-2:]}#")
+    assert held.stdout.decode().splitlines() == answers_of(compiled[0])
+    none = chatted(compiled, lines, "--stop=")
+    assert b"--stop takes TEXT, at most 16 that are not empty" in none.stderr
 
 
 def chatted_with(compiled: tuple[Path, Path, str], folder: Path, content: str, word: str) -> Any:

@@ -12,7 +12,7 @@
 
 #define PE_COUNT_LIMIT 1000000000
 
-typedef enum value_kind { COUNT, RATE, TEXT, CHOICE, FLAG, OPTIONAL } value_kind;
+typedef enum value_kind { COUNT, RATE, TEXT, STOP, CHOICE, FLAG, OPTIONAL } value_kind;
 
 enum {
     FINETUNE = 1 << PE_COMMAND_FINETUNE,
@@ -123,6 +123,8 @@ static const option rows[] = {
      "sampling temperature; default: 0, the most likely tokens"},
     {"top-p", CHAT, RATE, AT(top_p), 0, 0, NULL, "SHARE",
      "sample from the fewest tokens with this total probability; default: 1"},
+    {"stop", CHAT, STOP, 0, 0, PE_MOST_STOPS, NULL, "TEXT",
+     "end an answer before this text; up to 16 of them"},
     {"all", EXPORT, FLAG, AT(all), 0, 0, NULL, NULL, "frozen weights too"},
     {"params", INFO, FLAG, AT(params), 0, 0, NULL, NULL, "a line for each param"},
 };
@@ -178,6 +180,8 @@ static bool take(pe_options *o, const option *row, const char *text) {
         return parse_rate(text, place);
     case CHOICE:
         return parse_choice(row, text, place);
+    case STOP:
+        return *text && o->stop_count < PE_MOST_STOPS && (o->stops[o->stop_count++] = text);
     case FLAG:
         *(int *)place = 1;
         return text == NULL;
@@ -208,6 +212,8 @@ static pe_status refuse(const option *row, const char *value, char *message) {
                  (long long)row->most);
     } else if (row->kind == COUNT) {
         snprintf(range, sizeof range, " of at least %lld", (long long)row->least);
+    } else if (row->kind == STOP) {
+        snprintf(range, sizeof range, ", at most %d that are not empty", PE_MOST_STOPS);
     } else if (row->kind == RATE) {
         snprintf(range, sizeof range, " that is 0, or from %.2g to %.2g", FLT_TRUE_MIN, FLT_MAX);
     }

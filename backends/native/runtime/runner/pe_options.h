@@ -18,6 +18,8 @@ typedef enum pe_command {
     PE_COMMANDS
 } pe_command;
 
+enum { PE_MOST_STOPS = 16 };
+
 /* The parsed arguments; -1 is a missing number, NULL a missing text. */
 typedef struct pe_options {
     pe_command command;
@@ -33,6 +35,8 @@ typedef struct pe_options {
     double temperature, top_p; /* likewise */
     int64_t limit;
     const char *tokenizer, *adapter;
+    const char *stops[PE_MOST_STOPS];
+    int stop_count;
     int64_t epochs;
     int truncate, apart;
     const char *milestones;    /* "30,60" */

@@ -12,25 +12,15 @@
 #include "pe_memory.h"
 #include "pe_runner.h"
 
-enum { LONGEST = 4096 };
-
-/* Prints an answer. */
-typedef struct printer {
-    const pe_tokenizer *tokenizer;
-    bool first;
-} printer;
-
 static int64_t now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static bool print_token(void *context, int64_t token) {
-    printer *p = context;
-    char text[LONGEST];
-    fwrite(text, 1, pe_token_text(p->tokenizer, token, &p->first, text), stdout);
-    return fflush(stdout) == 0;
+static bool print_text(void *context, const char *text, size_t bytes) {
+    (void)context;
+    return fwrite(text, 1, bytes, stdout) == bytes && fflush(stdout) == 0;
 }
 
 pe_status pe_map_tokenizer(pe_tokenizer *tokenizer, pe_mapping *mapping, const char *path,
@@ -47,12 +37,7 @@ pe_status pe_map_tokenizer(pe_tokenizer *tokenizer, pe_mapping *mapping, const c
     if (!table) {
         return pe_fail(message, PE_ERROR_SYSTEM, "cannot map the tokenizer's table %s", path);
     }
-    const pe_status status = pe_tokenizer_init(tokenizer, table, (size_t)facts.st_size, message);
-    if (status == PE_OK && pe_tokenizer_longest(tokenizer) > LONGEST) {
-        return pe_fail(message, PE_ERROR_FORMAT, "%s has a token of more than %d bytes", path,
-                       LONGEST);
-    }
-    return status;
+    return pe_tokenizer_init(tokenizer, table, (size_t)facts.st_size, message);
 }
 
 /* Whether a line is a command, which changes the adapter; a file that does not fit is reported. */
@@ -78,8 +63,6 @@ static pe_status answer_lines(pe_chat *chat, pe_generation *how) {
     ssize_t length;
     pe_status status = PE_OK;
     while (status == PE_OK && (length = getline(&line, &room, stdin)) >= 0) {
-        printer p = {chat->tokenizer, chat->templated};
-        how->context = &p;
         int64_t made;
         const int64_t begin = now_ns();
         size_t bytes = (size_t)length;
@@ -115,8 +98,10 @@ pe_status pe_run_chat(pe_session *session, const pe_options *o) {
                          isfinite(o->top_p) ? (float)o->top_p : 1.0f,
                          o->seed < 0 ? 0u : (uint32_t)o->seed},
             .limit = o->limit < 0 ? INT32_MAX : o->limit,
-            .notify = print_token,
         };
+        chat.stops = o->stops;
+        chat.stop_count = o->stop_count;
+        chat.write = print_text;
         status = answer_lines(&chat, &how);
     }
     pe_chat_close(&chat);

@@ -85,25 +85,77 @@ static void strip(pe_chat *chat, size_t answer) {
     chat->text_bytes = answer + bytes;
 }
 
-/* Appends an answer's text as the template writes it once a question follows. */
-static bool append_answer(pe_chat *chat, const int64_t *tokens, int64_t count) {
-    if (!append_piece(chat, PE_TK_EARLIER)) {
+/* An answer that grows by the text of its tokens. */
+typedef struct growing {
+    pe_chat *chat;
+    const pe_generation *how;
+    size_t begin, written; /* offsets in the chat's text */
+    bool first, stopped, full;
+} growing;
+
+static bool stands_at(const growing *g, size_t at, const char *text, size_t bytes) {
+    return memcmp(g->chat->text + at, text, bytes) == 0;
+}
+
+/* Cuts the answer at a stop text that ends after `known` bytes of the chat. */
+static void cut(growing *g, size_t known) {
+    pe_chat *chat = g->chat;
+    for (int i = 0; i < chat->stop_count; i++) {
+        const size_t bytes = strlen(chat->stops[i]);
+        size_t at = known - g->begin < bytes ? g->begin : known + 1 - bytes;
+        for (; at + bytes <= chat->text_bytes; at++) {
+            if (stands_at(g, at, chat->stops[i], bytes)) {
+                chat->text_bytes = at; /* a stop text after it is no longer found */
+                g->stopped = true;
+            }
+        }
+    }
+}
+
+/* The bytes at the end of the answer with which a stop text may begin. */
+static size_t open_bytes(const growing *g) {
+    const pe_chat *chat = g->chat;
+    size_t most = 0;
+    for (int i = 0; i < chat->stop_count; i++) {
+        const size_t all = strlen(chat->stops[i]), grown = chat->text_bytes - g->begin;
+        size_t bytes = all - 1 < grown ? all - 1 : grown;
+        while (bytes > most && !stands_at(g, chat->text_bytes - bytes, chat->stops[i], bytes)) {
+            bytes--;
+        }
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* Writes the text up to `end`; false if the caller ends the answer. */
+static bool write_text(growing *g, size_t end) {
+    const size_t from = g->written;
+    g->written = end > from ? end : from;
+    return !g->chat->write || end <= from ||
+           g->chat->write(g->how->context, g->chat->text + from, end - from);
+}
+
+static bool add_token(void *context, int64_t token) {
+    growing *g = context;
+    pe_chat *chat = g->chat;
+    const size_t known = chat->text_bytes;
+    g->full = pe_tokenizer_longest(chat->tokenizer) > chat->text_room - known;
+    if (g->full) {
         return false;
     }
-    const size_t answer = chat->text_bytes;
-    bool first = chat->templated;
-    for (int64_t i = 0; i < count; i++) {
-        if (pe_tokenizer_longest(chat->tokenizer) > chat->text_room - chat->text_bytes) {
-            return false;
-        }
-        char *end = chat->text + chat->text_bytes;
-        chat->text_bytes += pe_token_text(chat->tokenizer, tokens[i], &first, end);
-    }
+    chat->text_bytes += pe_token_text(chat->tokenizer, token, &g->first, chat->text + known);
+    cut(g, known);
+    const bool written = write_text(g, chat->text_bytes - (g->stopped ? 0 : open_bytes(g)));
+    const bool notified = !g->how->notify || g->how->notify(g->how->context, token);
+    return written && notified && !g->stopped;
+}
+
+/* Changes the last answer to what the template writes once a question follows. */
+static void settle(pe_chat *chat, size_t answer) {
     forget_thoughts(chat, answer);
     if (pe_tk_head_of(chat->tokenizer)->chat & PE_TK_STRIPS_ANSWER) {
         strip(chat, answer);
     }
-    return true;
 }
 
 /* Number of leading tokens that the session has already processed; never includes the last one. */
@@ -115,11 +167,20 @@ static int64_t same_tokens(const pe_chat *chat, int64_t count) {
     return same;
 }
 
-/* Generates tokens after the first `count` of chat->tokens, and appends them. */
+static pe_status fail_full(const pe_chat *chat) {
+    return pe_fail(chat->session->message, PE_ERROR_ARGUMENT,
+                   "the chat has more than %zu bytes; begin another", chat->text_room);
+}
+
+/* Generates tokens after the first `count` of chat->tokens, and appends their text. */
 static pe_status generate(pe_chat *chat, int64_t count, const pe_generation *how, int64_t *made) {
+    growing g = {.chat = chat, .how = how, .first = chat->templated};
+    g.begin = g.written = chat->text_bytes;
     pe_generation own = *how;
     own.ends = ends(chat);
     own.end_count = (int)pe_tk_count(chat->tokenizer, PE_TK_STOPS);
+    own.notify = add_token;
+    own.context = &g;
     const pe_status status =
         pe_generate(chat->session, chat->tokens, count, same_tokens(chat, count), &own,
                     chat->tokens + count, made);
@@ -127,8 +188,10 @@ static pe_status generate(pe_chat *chat, int64_t count, const pe_generation *how
     if (status == PE_OK) { /* the last token of an answer may not have been processed */
         chat->read_count = count + (*made ? *made - 1 : 0);
         memcpy(chat->read, chat->tokens, (size_t)chat->read_count * sizeof(int64_t));
+        write_text(&g, chat->text_bytes);
+        settle(chat, g.begin);
     }
-    return status;
+    return status == PE_OK && g.full ? fail_full(chat) : status;
 }
 
 pe_status pe_chat_answer(pe_chat *chat, const char *question, size_t bytes,
@@ -145,14 +208,14 @@ pe_status pe_chat_answer(pe_chat *chat, const char *question, size_t bytes,
         const int64_t count = pe_tokenize(chat->tokenizer, chat->text, chat->text_bytes,
                                           chat->templated ? 0 : PE_TOKENS_BEGIN, chat->tokens,
                                           room_for_tokens(chat), chat->work);
-        status = count ? generate(chat, count, how, made) : PE_OK; /* nothing to complete */
-        if (status == PE_OK && append_answer(chat, chat->tokens + count, *made)) {
-            return PE_OK;
+        if (!append_piece(chat, PE_TK_EARLIER)) {
+            status = fail_full(chat);
+        } else if (count) { /* else there is nothing to complete */
+            status = generate(chat, count, how, made);
         }
+    } else {
+        status = fail_full(chat);
     }
-    chat->text_bytes = before;
-    return status != PE_OK
-               ? status
-               : pe_fail(chat->session->message, PE_ERROR_ARGUMENT,
-                         "the chat has more than %zu bytes; begin another", chat->text_room);
+    chat->text_bytes = status == PE_OK ? chat->text_bytes : before;
+    return status;
 }
