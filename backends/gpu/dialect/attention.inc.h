@@ -24,18 +24,18 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
     PE_EACH_NUMBER(i, j, PE_OWN(PE_WIDTH)) { out[i][j] = 0.0f; }
     for (int column0 = 0; column0 < stop; column0 += PE_SIDE) {
         const int keys = PE_KEYS(group, column0), columns = PE_COLUMNS - column0;
-        pe_tile_scores(tiles, q + queries, PE_HEADS * PE_SIZE, PE_ROWS - row0, k + keys * PE_SIZE,
-                       PE_GROUPS * PE_SIZE, columns, PE_SIZE, sums);
+        pe_tile_scores(tiles, pe_item(), q + queries, PE_HEADS * PE_SIZE, PE_ROWS - row0,
+                       k + keys * PE_SIZE, PE_GROUPS * PE_SIZE, columns, PE_SIZE, sums);
         PE_EACH_NUMBER(i, j, 4) {
             const int row = row0 + y0 + 16 * i, column = column0 + x + 16 * j;
             const int inside = row < PE_ROWS && column < PE_COLUMNS;
             sums[i][j] = inside ? PE_SCORE(sums[i][j], head, row, column) : -PE_INFINITY;
         }
-        pe_tile_shares(tiles, shares, sums, most, total, kept);
+        pe_tile_shares(tiles, shares, pe_item(), sums, most, total, kept);
         PE_EACH_NUMBER(i, j, PE_OWN(PE_WIDTH)) { out[i][j] *= kept[i]; }
         PE_TILE_MIX(out, 0, v + keys * PE_WIDTH, PE_GROUPS * PE_WIDTH, columns, PE_WIDTH)
     }
-    pe_row_sums(tiles, total);
+    pe_row_sums(tiles, pe_item(), total);
     PE_EACH_ROW(i) {
         if (row0 + y0 + 16 * i < PE_ROWS && x < 2) {
             stats[PE_QUERIES(head, row0 + y0 + 16 * i) * 2 + x] = x ? total[i] : most[i];

@@ -40,9 +40,9 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
             const int row0 = PE_GRADIENT ? other : first, column0 = PE_GRADIENT ? first : other;
             const int rows = PE_ROWS - row0, columns = PE_COLUMNS - column0;
             const int queries = PE_QUERIES(head, row0), keys = PE_KEYS(group, column0);
-            pe_tile_scores(tiles, q + queries * PE_SIZE, PE_HEADS * PE_SIZE, rows,
+            pe_tile_scores(tiles, pe_item(), q + queries * PE_SIZE, PE_HEADS * PE_SIZE, rows,
                            k + keys * PE_SIZE, PE_GROUPS * PE_SIZE, columns, PE_SIZE, sums);
-            pe_tile_scores(tiles, dy + queries * PE_WIDTH, PE_HEADS * PE_WIDTH, rows,
+            pe_tile_scores(tiles, pe_item(), dy + queries * PE_WIDTH, PE_HEADS * PE_WIDTH, rows,
                            v + keys * PE_WIDTH, PE_GROUPS * PE_WIDTH, columns,
                            PE_GRADIENT == 2 ? 0 : PE_WIDTH, toward);
             PE_EACH_NUMBER(i, j, 4) {

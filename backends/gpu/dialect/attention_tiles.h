@@ -27,13 +27,13 @@
 
 /* sums = a bᵀ of up to 64 rows each, with `size` elements and the given strides; missing rows are
  * 0. */
-PE_FUNCTION void pe_tile_scores(PE_LOCAL float *tiles, const PE_GLOBAL float *a, int a_step,
-                                int rows, const PE_GLOBAL float *b, int b_step, int columns,
-                                int size, float sums[4][4]) {
-    const int x = pe_item() % 16, y0 = pe_item() / 16;
+PE_FUNCTION void pe_tile_scores(PE_LOCAL float *tiles, int item, const PE_GLOBAL float *a,
+                                int a_step, int rows, const PE_GLOBAL float *b, int b_step,
+                                int columns, int size, PE_PRIVATE float sums[4][4]) {
+    const int x = item % 16, y0 = item / 16;
     PE_EACH_NUMBER(i, j, 4) { sums[i][j] = 0.0f; }
     for (int k0 = 0; k0 < size; k0 += 16) {
-        for (int e = pe_item(); e < 16 * PE_SIDE; e += 256) {
+        for (int e = item; e < 16 * PE_SIDE; e += 256) {
             const int row = e / 16, k = k0 + e % 16, at = e % 16 * PE_SIDE + row;
             tiles[at] = row < rows && k < size ? a[row * a_step + k] : 0.0f;
             tiles[at + 16 * PE_SIDE] = row < columns && k < size ? b[row * b_step + k] : 0.0f;
@@ -52,15 +52,15 @@ PE_FUNCTION void pe_tile_scores(PE_LOCAL float *tiles, const PE_GLOBAL float *a,
 
 /* Exchanges numbers among the 16 items of a row: each writes one for each of its four rows, and
  * PE_ROW_NUMBER(i, c) reads that of item c. */
-#define PE_ROW_NUMBER(i, c) tiles[(pe_item() / 16 + 16 * (i)) * 16 + (c)]
-PE_FUNCTION void pe_tell_row(PE_LOCAL float *tiles, float numbers[4]) {
-    PE_EACH_ROW(i) { PE_ROW_NUMBER(i, pe_item() % 16) = numbers[i]; }
+#define PE_ROW_NUMBER(i, c) tiles[(item / 16 + 16 * (i)) * 16 + (c)]
+PE_FUNCTION void pe_tell_row(PE_LOCAL float *tiles, int item, PE_PRIVATE float numbers[4]) {
+    PE_EACH_ROW(i) { PE_ROW_NUMBER(i, item % 16) = numbers[i]; }
     pe_barrier();
 }
 
 /* Replaces the partial row sums of each item by the sums. */
-PE_FUNCTION void pe_row_sums(PE_LOCAL float *tiles, float sums[4]) {
-    pe_tell_row(tiles, sums);
+PE_FUNCTION void pe_row_sums(PE_LOCAL float *tiles, int item, PE_PRIVATE float sums[4]) {
+    pe_tell_row(tiles, item, sums);
     PE_EACH_ROW(i) {
         sums[i] = 0.0f;
         for (int c = 0; c < 16; c++) {
@@ -71,13 +71,14 @@ PE_FUNCTION void pe_row_sums(PE_LOCAL float *tiles, float sums[4]) {
 
 /* Turns scores into exponentials relative to the running maximum of each row, and writes them to
  * `shares`. `kept` is the factor that rescales earlier exponentials to the new maximum. */
-PE_FUNCTION void pe_tile_shares(PE_LOCAL float *tiles, PE_LOCAL float *shares, float sums[4][4],
-                                float most[4], float total[4], float kept[4]) {
-    const int x = pe_item() % 16, y0 = pe_item() / 16;
+PE_FUNCTION void pe_tile_shares(PE_LOCAL float *tiles, PE_LOCAL float *shares, int item,
+                                PE_PRIVATE float sums[4][4], PE_PRIVATE float most[4],
+                                PE_PRIVATE float total[4], PE_PRIVATE float kept[4]) {
+    const int x = item % 16, y0 = item / 16;
     float greatest[4];
     PE_EACH_ROW(i) { greatest[i] = most[i]; }
     PE_EACH_NUMBER(i, j, 4) { greatest[i] = pe_maximum(greatest[i], sums[i][j]); }
-    pe_tell_row(tiles, greatest);
+    pe_tell_row(tiles, item, greatest);
     PE_EACH_ROW(i) {
         for (int c = 0; c < 16; c++) {
             greatest[i] = pe_maximum(greatest[i], PE_ROW_NUMBER(i, c));

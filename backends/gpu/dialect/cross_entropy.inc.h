@@ -15,9 +15,9 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
         sum += counted ? scratch[r] : 0.0f;
         count += (float)counted;
     }
-    sum = pe_group_sum(shared, PE_ITEMS, sum);
+    sum = pe_group_sum(shared, pe_item(), PE_ITEMS, sum);
     pe_barrier();
-    count = pe_group_sum(shared, PE_ITEMS, count);
+    count = pe_group_sum(shared, pe_item(), PE_ITEMS, count);
     if (pe_item() == 0) {
         loss[0] = sum / count;
     }
@@ -29,7 +29,7 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
     for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {
         pe_add_exponential(&most, &sum, logits[row + j]);
     }
-    pe_group_exponentials(shared, PE_ITEMS, &most, &sum);
+    pe_group_exponentials(shared, pe_item(), PE_ITEMS, &most, &sum);
 #if PE_STAGE == 0
     if (pe_item() == 0) {
         const float wanted = inside ? logits[row + (int)label] : PE_NAN;
@@ -41,7 +41,7 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
     for (int r = pe_item(); r < PE_ROWS; r += PE_ITEMS) {
         count += labels[r] != PE_IGNORED ? 1.0f : 0.0f;
     }
-    count = pe_group_sum(shared, PE_ITEMS, count);
+    count = pe_group_sum(shared, pe_item(), PE_ITEMS, count);
     const float scale = dy[0] / pe_maximum(count, 1.0f);
     for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {
         const float share = PE_MATH(exp)(logits[row + j] - most) / sum - (j == label ? 1.0f : 0.0f);

@@ -14,6 +14,7 @@ typedef unsigned short pe_half;
 #define PE_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define PE_LOCAL
 #define PE_GLOBAL
+#define PE_PRIVATE
 /* Not in constant memory, which is 64 KiB for all kernels of a program. */
 #define PE_TABLE static __device__ const
 #define PE_UNROLL _Pragma("unroll")

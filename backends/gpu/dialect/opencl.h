@@ -12,6 +12,7 @@ typedef half pe_half;
 #define PE_SHARED(type, name, count) __local type name[count]
 #define PE_LOCAL __local
 #define PE_GLOBAL __global
+#define PE_PRIVATE __private
 #define PE_TABLE __constant
 #define PE_UNROLL _Pragma("unroll")
 #define PE_MATH(name) name

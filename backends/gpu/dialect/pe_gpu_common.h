@@ -1,4 +1,5 @@
-/* Functions for all kernels, in the names of a prelude. */
+/* Functions for all kernels, in the names of a prelude. Only a kernel may ask for its item, so it
+ * passes the number on. */
 
 PE_FUNCTION float pe_maximum(float a, float b) { return a > b || a != a ? a : b; }
 
@@ -80,10 +81,9 @@ PE_FUNCTION int pe_inside(pe_i64 index, int size) {
     return index < 0 ? 0 : index >= size ? size - 1 : (int)index;
 }
 
-/* All items of a group call these, with an array of one float per item; `items` is a power of two.
- * The array may be reused after the next barrier. */
-PE_FUNCTION float pe_group_sum(PE_LOCAL float *shared, int items, float x) {
-    const int item = pe_item();
+/* All items of a group call these, with their number and an array of one float per item; `items` is
+ * a power of two. The array may be reused after the next barrier. */
+PE_FUNCTION float pe_group_sum(PE_LOCAL float *shared, int item, int items, float x) {
     shared[item] = x;
     pe_barrier();
     for (int step = items / 2; step > 0; step /= 2) {
@@ -97,7 +97,7 @@ PE_FUNCTION float pe_group_sum(PE_LOCAL float *shared, int items, float x) {
 
 /* Online sum of exponentials relative to the running maximum: the sum is rescaled when the maximum
  * grows. Starts with -infinity and 0. */
-PE_FUNCTION void pe_add_exponential(float *most, float *sum, float x) {
+PE_FUNCTION void pe_add_exponential(PE_PRIVATE float *most, PE_PRIVATE float *sum, float x) {
     if (x > *most) {
         *sum *= PE_MATH(exp)(*most - x);
         *most = x;
@@ -106,7 +106,8 @@ PE_FUNCTION void pe_add_exponential(float *most, float *sum, float x) {
 }
 
 /* Merges a second pair of maximum and sum into the first. */
-PE_FUNCTION void pe_join_exponentials(float *most, float *sum, float other_most, float other_sum) {
+PE_FUNCTION void pe_join_exponentials(PE_PRIVATE float *most, PE_PRIVATE float *sum,
+                                      float other_most, float other_sum) {
     const float greatest = pe_maximum(*most, other_most);
     const float from = greatest == -PE_INFINITY ? 0.0f : greatest;
     *sum = *sum * PE_MATH(exp)(*most - from) + other_sum * PE_MATH(exp)(other_most - from);
@@ -114,8 +115,8 @@ PE_FUNCTION void pe_join_exponentials(float *most, float *sum, float other_most,
 }
 
 /* Merges the pairs of all items of a group; the array has two floats per item. */
-PE_FUNCTION void pe_group_exponentials(PE_LOCAL float *shared, int items, float *most, float *sum) {
-    const int item = pe_item();
+PE_FUNCTION void pe_group_exponentials(PE_LOCAL float *shared, int item, int items,
+                                       PE_PRIVATE float *most, PE_PRIVATE float *sum) {
     shared[item] = *most;
     shared[items + item] = *sum;
     pe_barrier();

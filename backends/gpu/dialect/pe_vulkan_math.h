@@ -9,12 +9,7 @@ float pe_rint(float x) { return round(x); } /* ties to even */
 float pe_sqrt(float x) { return sqrt(x); }
 float pe_fma(float a, float b, float c) { return fma(a, b, c); }
 
-/* The magnitude of a with the sign of b. */
-float pe_signed(float a, float b) {
-    return asfloat((asuint(a) & 0x7FFFFFFFu) | (asuint(b) & 0x80000000u));
-}
-
-/* exp, log, tanh and erf have the polynomials of backends/native/runtime/simd. */
+/* exp, log and tanh have the polynomials of backends/native/runtime/simd. */
 float pe_exp(float x) {
     if (!(x > -104.0f)) {
         return x != x ? x : 0.0f;
@@ -62,55 +57,6 @@ float pe_tanh(float x) {
     p = p * square - 3.33332819422e-1f;
     const float far = 1.0f - 2.0f / (pe_exp(2.0f * abs(x)) + 1.0f);
     return abs(x) < 0.625f ? p * square * x + x : pe_signed(far, x);
-}
-
-float pe_erf(float x) {
-    const float size = abs(x), square = x * x;
-    float q = size * -1.72853470e-5f + 3.83197126e-4f;
-    q = q * size - 3.88396438e-3f;
-    q = q * size + 2.42546219e-2f;
-    q = q * size - 1.06777877e-1f;
-    q = q * size - 6.34846687e-1f;
-    q = q * size - 1.28717512e-1f;
-    q = q * size - size;
-    float p = square * -5.96761703e-4f + 4.99119423e-3f;
-    p = p * square - 2.67681349e-2f;
-    p = p * square + 1.12819925e-1f;
-    p = p * square - 3.76125336e-1f;
-    p = p * square + 1.28379166e-1f;
-    return size > 0.927734375f ? pe_signed(1.0f - pe_exp(q), x) : p * x + x;
-}
-
-/* A Chebyshev fit of relative error 1.2e-7 (Numerical Recipes, 6.2). */
-float pe_erfc(float x) {
-    const float z = abs(x), t = 1.0f / (1.0f + 0.5f * z);
-    if (z < 0.5f) {
-        return 1.0f - pe_erf(x);
-    }
-    float p = t * 0.17087277f - 0.82215223f;
-    p = p * t + 1.48851587f;
-    p = p * t - 1.13520398f;
-    p = p * t + 0.27886807f;
-    p = p * t - 0.18628806f;
-    p = p * t + 0.09678418f;
-    p = p * t + 0.37409196f;
-    p = p * t + 1.00002368f;
-    const float y = z > 11.0f ? 0.0f : t * pe_exp(-z * z - 1.26551223f + t * p);
-    return x < 0.0f ? 2.0f - y : y;
-}
-
-/* Kahan's method: the ratio cancels the rounding error of 1 + x. */
-float pe_log1p(float x) {
-    const float u = 1.0f + x;
-    return u == 1.0f || u == PE_INFINITY ? x : pe_log(u) * (x / (u - 1.0f));
-}
-
-float pe_expm1(float x) {
-    const float u = pe_exp(x);
-    if (u == 1.0f) {
-        return x;
-    }
-    return abs(x) > 1.0f || x != x ? u - 1.0f : (u - 1.0f) * (x / pe_log(u));
 }
 
 float pe_sinh(float x) {
@@ -180,15 +126,6 @@ float pe_atan2(float y, float x) {
 float pe_asin(float x) { return pe_atan2(x, sqrt((1.0f - x) * (1.0f + x))); }
 float pe_acos(float x) { return pe_atan2(sqrt((1.0f - x) * (1.0f + x)), x); }
 
-float pe_hypot(float x, float y) {
-    const float most = max(abs(x), abs(y)), least = min(abs(x), abs(y));
-    const float ratio = least / most;
-    return x != x || y != y      ? PE_NAN
-           : most == 0.0f        ? 0.0f
-           : most == PE_INFINITY ? most
-                                 : most * sqrt(1.0f + ratio * ratio);
-}
-
 /* The exact remainder: each step subtracts the largest y 2^k that is not above a. */
 float pe_fmod(float x, float y) {
     const float b = abs(y);
@@ -213,21 +150,4 @@ float pe_pow(float x, float y) {
     return x < 0.0f && !whole && x > -PE_INFINITY ? PE_NAN
            : (asuint(x) >> 31) != 0 && odd        ? -size
                                                   : size;
-}
-
-/* Stirling's series after the recurrence; the reflection formula below 0.5. */
-float pe_lgamma(float x) {
-    const float whole = floor(x), most = x < 0.5f ? 1.0f - x : x;
-    if (x != x || abs(x) == PE_INFINITY) {
-        return abs(x);
-    }
-    float z = most, product = 1.0f;
-    for (; z < 7.0f; z += 1.0f) {
-        product *= z;
-    }
-    const float w = 1.0f / (z * z);
-    const float series = ((w * 7.93650794e-4f - 2.77777778e-3f) * w + 8.33333333e-2f) / z;
-    const float y = (z - 0.5f) * (pe_log(z) - 1.0f) + (0.418938533f + series) - pe_log(product);
-    const float wave = abs(pe_wave(3.14159265f * (x - round(x)), 0));
-    return x >= 0.5f ? y : x == whole ? PE_INFINITY : 1.14472989f - pe_log(wave) - y;
 }

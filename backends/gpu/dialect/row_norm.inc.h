@@ -8,7 +8,7 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
         for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {
             sum += x[row + j];
         }
-        mean = pe_group_sum(shared, PE_ITEMS, sum) * (1.0f / (float)PE_COLUMNS);
+        mean = pe_group_sum(shared, pe_item(), PE_ITEMS, sum) * (1.0f / (float)PE_COLUMNS);
         pe_barrier();
     }
     sum = 0.0f;
@@ -16,7 +16,7 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
         const float d = x[row + j] - mean;
         sum += d * d;
     }
-    sum = pe_group_sum(shared, PE_ITEMS, sum) * (1.0f / (float)PE_COLUMNS);
+    sum = pe_group_sum(shared, pe_item(), PE_ITEMS, sum) * (1.0f / (float)PE_COLUMNS);
     const float scale = 1.0f / PE_MATH(sqrt)(sum + PE_EPS);
     for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {
         y[row + j] = (x[row + j] - mean) * scale;

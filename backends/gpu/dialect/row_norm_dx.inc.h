@@ -8,9 +8,9 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
         sum += dy[row + j];
         product += dy[row + j] * y[row + j];
     }
-    sum = pe_group_sum(shared, PE_ITEMS, sum) * (1.0f / (float)PE_COLUMNS);
+    sum = pe_group_sum(shared, pe_item(), PE_ITEMS, sum) * (1.0f / (float)PE_COLUMNS);
     pe_barrier();
-    product = pe_group_sum(shared, PE_ITEMS, product) * (1.0f / (float)PE_COLUMNS);
+    product = pe_group_sum(shared, pe_item(), PE_ITEMS, product) * (1.0f / (float)PE_COLUMNS);
     const float scale = rstd[pe_group()];
     for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {
         const float d = dy[row + j] - y[row + j] * product;

@@ -7,7 +7,7 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
     for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {
         pe_add_exponential(&most, &sum, x[row + j]);
     }
-    pe_group_exponentials(shared, PE_ITEMS, &most, &sum);
+    pe_group_exponentials(shared, pe_item(), PE_ITEMS, &most, &sum);
     const float logarithm = PE_MATH(log)(sum);
     for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {
         const float shifted = x[row + j] - most;

@@ -14,6 +14,7 @@ typedef uint16_t pe_half;
 #define PE_SHARED(type, name, count)                                                               \
     static groupshared type name##_all[count];                                                     \
     PE_LOCAL(type) name = __getAddress(name##_all[0])
+#define PE_PRIVATE
 #define PE_TABLE static const
 #define PE_UNROLL [unroll]
 #define PE_MATH(name) pe_##name
@@ -51,26 +52,7 @@ pe_i64 pe_wide(pe_i64 x) { return x; }
 pe_i64 pe_wide(float x) { return pe_i64(x); }
 pe_i64 pe_wide(int x) { return pe_i64(pe_u64(pe_u32(x)) | pe_u64(pe_u32(x >> 31)) << 32); }
 
-/* Halves are converted as integers, so a device needs no arithmetic on them. */
-float pe_from_half(pe_half bits) {
-    const pe_u32 sign = (pe_u32)(bits & 0x8000) << 16, size = bits & 0x7FFF;
-    const float small = (float)size * 5.96046448e-8f;
-    const pe_u32 large = (size << 13) + (size < 0x7C00 ? 0x38000000u : 0x70000000u);
-    return asfloat(sign | (size < 0x400 ? asuint(small) : large));
-}
-
-/* Rounds to nearest, ties to even. */
-pe_half pe_to_half(float x) {
-    const pe_u32 size = asuint(x) & 0x7FFFFFFFu, sign = asuint(x) >> 16 & 0x8000u;
-    const pe_u32 small = (pe_u32)round(asfloat(size) * 16777216.0f);
-    const pe_u32 large = (size - 0x38000000u + 0xFFFu + (size >> 13 & 1u)) >> 13;
-    const pe_u32 none = size > 0x7F800000u ? 0x7E00u : 0x7C00u;
-    return (pe_half)(sign | (size >= 0x47800000u ? none : size < 0x38800000u ? small : large));
-}
-
-#define pe_load_half(p, i) pe_from_half((p)[i])
-#define pe_store_half(p, i, v) ((p)[i] = pe_to_half(v))
-#define pe_rounded_half(v) pe_from_half(pe_to_half(v))
-
 #include "pe_gpu_common.h"
+#include "pe_gpu_half.h"
+#include "pe_gpu_math.h"
 #include "pe_vulkan_math.h"

@@ -79,8 +79,14 @@ def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("PE_FUNCTION void f(float *x) {\n*x = 1;", "PE_FUNCTION void f(inout float x) {\nx = 1;"),
-        ("PE_FUNCTION int g(int at[4]) {", "PE_FUNCTION int g(inout int at[4]) {"),
+        (
+            "PE_FUNCTION void f(PE_PRIVATE float *x) {\n*x = 1;",
+            "PE_FUNCTION void f(PE_PRIVATE inout float x) {\nx = 1;",
+        ),
+        (
+            "PE_FUNCTION int g(PE_PRIVATE int at[4]) {",
+            "PE_FUNCTION int g(PE_PRIVATE inout int at[4]) {",
+        ),
         (
             "PE_FUNCTION float h(PE_LOCAL float *x, const PE_GLOBAL float *y) {",
             "PE_FUNCTION float h(PE_LOCAL(float) x, Ptr<float> y) {",

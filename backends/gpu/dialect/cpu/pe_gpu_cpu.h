@@ -30,6 +30,7 @@ typedef _Float16 pe_half;
 #define PE_SHARED(type, name, count) type *const name = pe_gpu_shared(sizeof(type) * (count))
 #define PE_LOCAL
 #define PE_GLOBAL
+#define PE_PRIVATE
 #define PE_TABLE static const
 #define PE_UNROLL
 #define PE_MATH(name) name##f
