@@ -6,12 +6,18 @@ from pathlib import Path
 
 from pockengine.backends.gpu.kernel import HEAD, GpuKernel
 from pockengine.backends.gpu.slang_text import slang_text
+from pockengine.errors import CompileError
 
 DIALECT = Path(__file__).parent / "dialect"
 
 CUDA, OPENCL, VULKAN = "cuda", "opencl", "vulkan"
 LANGUAGES = (CUDA, OPENCL, VULKAN)
-"""Languages, by the names of their preludes."""
+"""Languages of the backends with a driver, by the names of their preludes."""
+METAL = "metal"
+"""A language without a backend: `metal.py` returns its text."""
+
+METAL_BUFFERS = 31
+"""Buffers of a Metal kernel on every device."""
 
 _INCLUDE = re.compile(r'^#include "([\w.]+)"$', re.MULTILINE)
 
@@ -24,7 +30,7 @@ def source_of(kernels: Iterable[GpuKernel], language: str) -> str:
 
 
 def _text(kernel: GpuKernel, language: str) -> str:
-    """Return a kernel's text; in OpenCL and Vulkan it starts with its pointers."""
+    """Return a kernel's text with its parameters in the form of the language."""
     text = _language_text(kernel.text, language)
     if language == OPENCL:
         begin = " ".join(map(str, kernel.parameters)).replace("(", "_AT(")
@@ -36,7 +42,24 @@ def _text(kernel: GpuKernel, language: str) -> str:
         )
         head = HEAD.replace("PE_PARAMETERS", "PE_ENTRY")
         return text.replace(HEAD, "\n    ".join([head, "PE_BEGIN", *pointers]))
+    if language == METAL:
+        return text.replace(HEAD, HEAD.replace("PE_PARAMETERS", _metal_parameters(kernel)))
     return text
+
+
+def _metal_parameters(kernel: GpuKernel) -> str:
+    """Return a kernel's numbered buffers and its position; CompileError for too many."""
+    if len(kernel.parameters) > METAL_BUFFERS:
+        raise CompileError(
+            f"{kernel.symbol} has {len(kernel.parameters)} pointers, and a kernel of Metal takes "
+            f"up to {METAL_BUFFERS} buffers; choose another language"
+        )
+    buffers = (
+        f"PE_BUFFER({'' if parameter.written else 'const '}{parameter.ctype}, "
+        f"{parameter.name}, {number})"
+        for number, parameter in enumerate(kernel.parameters)
+    )
+    return ", ".join([*buffers, "PE_POSITION"])
 
 
 def _language_text(text: str, language: str) -> str:

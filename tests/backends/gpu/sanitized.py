@@ -24,7 +24,8 @@ from pockengine.backends.native.runtime_files import (
     is_runner,
     runtime_sources,
 )
-from pockengine.compiler.ir import Node
+from pockengine.compiler.ir import Graph, Node
+from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.scalars import converted
 from pockengine.compiler.ops.attention import GRADIENTS
 from pockengine.compiler.ops.registry import lookup
@@ -114,23 +115,35 @@ def planted(body: str, groups: int = 1, floats: int = 64) -> Watched:
 
 
 class Sanitized:
-    """A program of kernels, built by gcc with one of its sanitizers."""
+    """A program of kernels, built by gcc with one of its sanitizers, or none.
 
-    def __init__(self, cases: Sequence[Watched], sanitizer: Sanitizer, folder: Path) -> None:
+    `compiled` objects have kernels that the cases only declare.
+    """
+
+    def __init__(
+        self,
+        cases: Sequence[Watched],
+        sanitizer: Sanitizer | None,
+        folder: Path,
+        compiled: Sequence[Path] = (),
+    ) -> None:
         self._cases, self._folder = cases, folder
         self._program = folder / "sanitized"
         (folder / "cases.c").write_text(_text(cases), encoding="utf-8")
         (folder / "operands").write_bytes(b"".join(case.memory for case in cases))
-        macro, kind = sanitizer
-        watched = (f"-fsanitize={kind}", "-fno-sanitize-recover=all")
+        macro: Sequence[str] = ()
+        watched: Sequence[str] = ()
+        if sanitizer is not None:
+            macro = (f"-D{sanitizer[0]}",)
+            watched = (f"-fsanitize={sanitizer[1]}", "-fno-sanitize-recover=all")
         sources: dict[Path, Sequence[str]] = {
             folder / "cases.c": watched,
-            DIALECT / "cpu" / "pe_gpu_cpu.c": [f"-D{macro}"],
+            DIALECT / "cpu" / "pe_gpu_cpu.c": macro,
             HERE / "sanitized.c": (),
         }
         places = [DIALECT, DIALECT / "cpu"]
         objects = [object_of(x, [*GCC, *flags], HERE, places) for x, flags in sources.items()]
-        link(objects, [*GCC, *watched], self._program)
+        link([*objects, *compiled], [*GCC, *watched], self._program)
 
     def run(
         self, order: int = 0, left_out: int = NONE, lacking: int = NONE, only: int = NONE
@@ -154,18 +167,39 @@ class Sanitized:
 
     def results(self) -> list[tuple[np.ndarray, ...]]:
         """Return the results of each case of the last run."""
+        return [
+            memory[len(case.operands) :]
+            for case, memory in zip(self._cases, self.memory(), strict=True)
+        ]
+
+    def memory(self) -> list[tuple[np.ndarray, ...]]:
+        """Return the operands and results of each case after the last run."""
         data, at, found = (self._folder / "results").read_bytes(), 0, []
         for case in self._cases:
             assert case.node is not None
-            first = at + sum(value.type.nbytes for value in case.node.operands)
-            arrays = []
-            for value in case.node.results:
+            first, arrays = at, []
+            for value in (*case.node.operands, *case.node.results):
                 array = np.frombuffer(data, value.dtype.numpy, value.type.size, first)
                 arrays.append(array.reshape(value.shape))
                 first += value.type.nbytes
             found.append(tuple(arrays))
             at += sum(case.sizes)
         return found
+
+    def check(self, tolerance: float, order: int = 0) -> None:
+        """Run all kernels; assert that nothing is reported, and that results equal the oracle's."""
+        self.barriers(order)
+        for case, found in zip(self._cases, self.results(), strict=True):
+            assert case.node is not None
+            graph = Graph("case", inputs=list(case.node.operands), nodes=[case.node])
+            graph.outputs = {value.name: value for value in case.node.results}
+            names = (value.name for value in case.node.operands)
+            with np.errstate(all="ignore"):
+                oracle = run(graph, dict(zip(names, case.operands, strict=True)))
+            for array, expected in zip(found, oracle.values(), strict=True):
+                np.testing.assert_allclose(
+                    array, expected, rtol=tolerance, atol=tolerance, err_msg=str(case.node)
+                )
 
 
 def _text(cases: Sequence[Watched]) -> str:
