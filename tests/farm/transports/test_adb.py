@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from pockengine.farm.transports.adb_client import AdbAddress, AdbClient
 from pockengine.farm.transports.phone import Phone
 from pockengine.tests.farm.helpers import HOSTILE, eventually, script
 
+SHOW_PATH = ["sh", "-c", "echo $PATH"]
 needs_adb = pytest.mark.skipif(
     shutil.which("adb") is None, reason="adb is not installed (apt-get install adb)"
 )
@@ -153,6 +155,21 @@ def test_reconnected_phones_and_servers_are_found() -> None:
         assert board.run(["echo", "back"]).stdout == b"back\n"
         AdbClient(phone.address).end_server()
         assert board.run(["echo", "again"]).stdout == b"again\n"
+
+
+@needs_adb
+def test_each_phone_of_a_server_runs_its_own_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(Phone("first")) as first, closing(Phone("second")) as second:
+        first.open()
+        monkeypatch.setattr(second, "_key", first._key)  # the key of the one server
+        second.switch_on()
+        server = {"socket": first.address.socket, "environment": first.address.environment}
+        phones = {first: first.address, second: replace(second.address, **server)}
+        with ThreadPoolExecutor(len(phones)) as pool:
+            printed = pool.map(lambda one: AdbTransport(one).run(SHOW_PATH).stdout, phones.values())
+
+        for phone, paths in zip(phones, printed, strict=True):
+            assert paths.startswith(f"{phone.home}/bin:".encode())
 
 
 @needs_adb
