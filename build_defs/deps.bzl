@@ -525,8 +525,8 @@ DEPS = {
     },
     "tests/finetune/lm": {
         "remaining": ["//:api", "//:errors", "//:root", "//cli:lib", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//finetune", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/zoo:zoo_lib", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],
-        "test_c_texts": ["//:root", "//backends/native", "//finetune/lm", "//models", "//tests/backends/c:harness", "//tests/finetune/lm:decoders", "//tests/models:tokenizer_kinds", "@pypi//numpy"],
-        "test_compile_lm": ["//:errors", "//:root", "//cli:lib", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "@pypi//click", "@pypi//numpy"],
+        "test_c_texts": ["//:root", "//backends/native", "//finetune/lm", "//models", "//tests/backends/c:harness", "//tests/finetune/lm:decoders", "//tests/models:tokenizer_kinds", "//tests/models:unigram_kinds", "@pypi//numpy"],
+        "test_compile_lm": ["//:errors", "//:root", "//cli:lib", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/models:tokenizer_kinds", "@pypi//click", "@pypi//numpy"],
         "test_finetune_lm": ["//:errors", "//:root", "//backends/training", "//cli:lib", "//finetune", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/fuzz:damage", "//tests/models:gptq_folder", "@pypi//click", "@pypi//numpy"],
         "test_search_lm": ["//:errors", "//:root", "//cli:lib", "//compiler:sparse", "//finetune", "//finetune/lm", "//tests/finetune/lm:decoders", "@pypi//click", "@pypi//numpy"],
     },
@@ -618,8 +618,10 @@ DEPS = {
         "test_split_patterns": ["//:errors", "//:root", "//models", "//tests/models:published_patterns", "//tests/models:tokenizer_kinds", "//tests/models:tokenizer_program", "@pypi//hypothesis"],
         "test_tokenizer_table": ["//:errors", "//:root", "//models", "//tests/fuzz:damage", "//tests/models:published_patterns", "//tests/models:tokenizer_kinds", "//tests/models:tokenizer_program"],
         "test_training": ["//:root", "//models", "//tests/frontends/torch:compiled"],
+        "test_unigram": ["//:errors", "//:root", "//models", "//tests/models:tokenizer_kinds", "//tests/models:tokenizer_program", "//tests/models:unigram_kinds", "@pypi//hypothesis"],
         "tokenizer_kinds": ["//:root", "//tests/models:published_patterns"],
         "tokenizer_program": ["//:root", "//backends/native", "//tests/backends/c:harness"],
+        "unigram_kinds": ["//:root", "//models", "//tests/models:tokenizer_kinds"],
     },
     "tests/replay": {
         "replay": ["//:root", "//backends", "//backends/c", "//compiler", "//compiler:backward", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//devices", "//tests/compiler:random_nets", "//tests/compiler:random_trainings", "//tests/compiler:small_nets", "//tests/compiler:transformers", "@pypi//numpy"],

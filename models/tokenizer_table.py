@@ -1,6 +1,7 @@
 """Convert a tokenizer.json to the C runtime's table, read in place (pe_tokenizer_table.h)."""
 
 import json
+import re
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,14 +14,19 @@ from tokenizers import Tokenizer, pre_tokenizers
 
 from pockengine.errors import ImportModelError
 from pockengine.models import unicode_table
-from pockengine.models.split_patterns import compiled
-from pockengine.models.tokenizer_form import BYTES, NFC, Form, form_of, panics_as_errors
+from pockengine.models.split_patterns import Program
+from pockengine.models.tokenizer_form import BYTES, NFC, UNIGRAM, Form, form_of, panics_as_errors
+from pockengine.models.tokenizer_rules import Rules, growth, masks_of, rules_of
+from pockengine.models.tries import NONE, forest
 
-MAGIC, VERSION, NONE = 0x4B544550, 4, 0xFFFFFFFF
+MAGIC, VERSION = 0x4B544550, 4
 SPECIAL, BYTE, LEFT, RIGHT = 1, 2, 4, 8
 """Flags of a token."""
 MOST_MARKS = 8
+UNKNOWN_PENALTY = 10.0
+"""How far the score of an unknown character is below that of every token of Unigram."""
 _MASK = 0xFFFFFFFF
+_BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
 
 
 @dataclass(frozen=True)
@@ -80,39 +86,67 @@ def tokenizer_table(tokenizer: Tokenizer, chat: Chat = COMPLETION) -> bytes:
     facts = json.loads(tokenizer.to_str())
     form = form_of(facts)
     model, added = facts["model"], facts["added_tokens"]
+    vocab = _vocabulary(model)
     tokens = _tokens(form, model["vocab"], added)
     known = {row["id"] for row in added}
-    words = [n for word, n in model["vocab"].items() if n not in known and not _is_byte(form, word)]
+    words = [n for word, n in vocab.items() if n not in known and not _is_byte(form, word)]
     begin, end = _marks(tokenizer)
     contents = [tokens.texts[row["id"]] for row in added]
+    program, rules = rules_of(form)
+    unigram = bool(form.flags & UNIGRAM)
     sections = [
         _u32(np.cumsum([0, *map(len, tokens.texts)])),
         b"".join(tokens.texts),
         bytes(tokens.flags),
-        _u32(_byte_ids(form, model["vocab"])),
-        _hashed(_merges(model), 2, 4),
-        _hashed_texts(tokens.texts, words),
+        _u32(_byte_ids(form, vocab)),
+        _hashed([] if unigram else _merges(model), 2, 4),
+        _hashed_texts(tokens.texts, [] if unigram else words),
         _hashed_texts(tokens.texts, sorted(known)),
         _u32(sorted({len(text) for text in contents}, reverse=True)),
         _u32(begin),
         _u32(end),
-        *_characters(form),
+        *_characters(form, program),
         *(text.encode() for text in (chat.ask, chat.answer, chat.ask_again)),
         _u32(chat.stops),
         *(text.encode() for text in (chat.system, chat.instructed)),
         *(text.encode() for text in (chat.opened, chat.closed, chat.generation_prompt)),
         _u32([] if chat.end is None else [chat.end]),
         chat.earlier.encode(),
+        _scores(model, len(tokens.texts)) if unigram else b"",
+        *_tries({word.encode(): n for word, n in vocab.items()} if unigram else {}, rules),
+        _u32(np.ravel(rules.rows)),
+        rules.contents,
     ]
-    unknown = model["vocab"].get(model.get("unk_token"), NONE)
+    unknown = model["unk_id"] if unigram else vocab.get(model.get("unk_token"), NONE)
     longest = max(map(len, tokens.texts))
-    facts = [len(tokens.texts), form.flags, unknown, longest, int(chat.form)]
-    return _joined(sections, facts)
+    numbers = [len(tokens.texts), form.flags, unknown, longest, int(chat.form), growth(form)]
+    return _joined(sections, numbers)
+
+
+def _vocabulary(model: Mapping[str, Any]) -> dict[str, int]:
+    """Return the id of each token; that of Unigram has the last of equal ones."""
+    if isinstance(model["vocab"], list):
+        return {word: number for number, (word, _) in enumerate(model["vocab"])}
+    return dict(model["vocab"])
+
+
+def _scores(model: Mapping[str, Any], count: int) -> bytes:
+    """Return the scores of Unigram's tokens, of added ones, and of an unknown character."""
+    scores = [score for _, score in model["vocab"]]
+    unknown = min(scores) - UNKNOWN_PENALTY
+    return np.array([*scores, *[0.0] * (count - len(scores)), unknown], "<f8").tobytes()
+
+
+def _tries(vocabulary: Mapping[bytes, int], rules: Rules) -> list[bytes]:
+    """Return the sections of the tries: that of the vocabulary is first, or none."""
+    trees = forest([trie for trie in (vocabulary, *rules.tries) if trie])
+    return [_u32(trees.children), trees.labels.tobytes(), _u32(trees.values)]
 
 
 def _joined(sections: Sequence[bytes], facts: Sequence[int]) -> bytes:
     """Return the head and the sections, each aligned to 4 bytes."""
-    sizes = (4, 1, 1, *(4,) * 7, 2, 1, 1, *(4,) * 5, 1, 1, 1, 4, 1, 1, 1, 1, 1, 4, 1)
+    chat = (1, 1, 1, 4, 1, 1, 1, 1, 1, 4, 1)
+    sizes = (4, 1, 1, *(4,) * 7, 2, 1, 1, *(4,) * 5, *chat, 4, 4, 1, 4, 4, 1)
     at = 4 * (4 + len(facts) + 2 * len(sections))
     places, parts = [], []
     for section, size in zip(sections, sizes, strict=True):
@@ -129,14 +163,16 @@ def _u32(numbers: Iterable[int]) -> bytes:
 
 def _is_byte(form: Form, word: str) -> bool:
     """Whether a SentencePiece token stands for one byte, such as <0x0A>."""
-    return not form.flags & BYTES and len(word) == 6 and word.startswith("<0x") and word[-1] == ">"
+    return not form.flags & BYTES and form.decodes_bytes and bool(_BYTE.fullmatch(word))
 
 
-def _tokens(form: Form, vocab: Mapping[str, int], added: Sequence[Mapping[str, Any]]) -> _Tokens:
-    count = 1 + max([*vocab.values(), *(row["id"] for row in added)])
+def _tokens(form: Form, vocab: Any, added: Sequence[Mapping[str, Any]]) -> _Tokens:
+    """Return the tokens of a vocabulary: words with their ids, or Unigram's list of rows."""
+    words = vocab.items() if isinstance(vocab, dict) else [(w, n) for n, (w, _) in enumerate(vocab)]
+    count = 1 + max([*(number for _, number in words), *(row["id"] for row in added)])
     texts, flags = [b""] * count, [0] * count
     letters = _byte_of_letter()
-    for word, number in vocab.items():
+    for word, number in words:
         if _is_byte(form, word):
             texts[number], flags[number] = bytes([int(word[3:5], 16)]), BYTE
         elif form.flags & BYTES and all(letter in letters for letter in word):
@@ -235,11 +271,10 @@ def _hashed_texts(texts: Sequence[bytes], numbers: Sequence[int]) -> bytes:
     return table.tobytes()
 
 
-def _characters(form: Form) -> list[bytes]:
+def _characters(form: Form, program: Program) -> list[bytes]:
     """Return the sections of characters and patterns; those of NFC are empty if it is not used."""
     normalizes = bool(form.flags & NFC)
-    program = compiled(form.patterns)
-    classes, sets = unicode_table.classes(program.masks())
+    classes, sets = unicode_table.classes(masks_of(form, program))
     combining = unicode_table.combining() if normalizes else np.zeros_like(classes)
     numbers, parts = unicode_table.blocks(classes, combining)
     splits = unicode_table.decompositions() if normalizes else ()
@@ -249,7 +284,7 @@ def _characters(form: Form) -> list[bytes]:
         *(part.tobytes() for part in parts),
         _u32(sets),
         _u32(np.ravel(program.steps)),
-        _u32(program.starts),
+        _u32(program.starts[: len(form.patterns)]),
         _hashed([(c, a, NONE if b is None else b) for c, a, b in splits], 1, 3),
         _hashed(list(joins), 2, 3),
     ]

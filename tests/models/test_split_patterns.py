@@ -120,7 +120,7 @@ STEPS = 14
 def with_steps(table: bytes, places: dict[int, int]) -> bytes:
     """Return a table with other numbers in its steps, and its own checksum."""
     head = struct.unpack_from("<4I", table)
-    at, count = struct.unpack_from("<2I", table, 4 * 9 + 8 * STEPS)
+    at, count = struct.unpack_from("<2I", table, 4 * 10 + 8 * STEPS)
     changed = bytearray(table)
     for place, number in places.items():
         struct.pack_into("<I", changed, at + 4 * (place % count), number)

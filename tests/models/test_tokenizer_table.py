@@ -74,6 +74,6 @@ def test_errors_name_unsupported_tokenizers() -> None:
     mark = {"SpecialToken": {"id": "<s>", "type_id": 0}}
     marked = {"type": "TemplateProcessing", "single": [mark], "pair": [mark], "special_tokens": {}}
     refused(lambda f: f.update(post_processor=marked), "cannot encode a text: tokenizers fails")
-    unigram = Tokenizer(models.Unigram([("a", 0.0)]))
-    with pytest.raises(ImportModelError, match="a model Unigram"):
-        tokenizer_table(unigram)
+    pieces = Tokenizer(models.WordPiece({"a": 0}, unk_token="a"))
+    with pytest.raises(ImportModelError, match="a model WordPiece"):
+        tokenizer_table(pieces)

@@ -33,11 +33,12 @@ int main(int count, char **arguments) {
         return fprintf(stderr, "%s", message), 1;
     }
     while ((text = text_of(stdin, &bytes))) {
-        const int64_t room = 5 * (int64_t)bytes + 32;
+        const int64_t room = pe_tokenizer_most(&t, bytes);
         int64_t *tokens = malloc((size_t)room * sizeof *tokens);
-        void *memory = malloc(pe_tokenizer_memory(bytes));
-        const int64_t made =
+        void *memory = malloc(pe_tokenizer_memory(&t, bytes));
+        int64_t made =
             pe_tokenize(&t, text, bytes, arguments[1][0] == 'm' ? 3u : 0u, tokens, room, memory);
+        made = made < 0 ? 0 : made; /* of a damaged table only */
         write_all(tokens, (size_t)made * sizeof *tokens);
         char *decoded = malloc((size_t)made * pe_tokenizer_longest(&t) + 1);
         size_t length = 0;

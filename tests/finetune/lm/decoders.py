@@ -91,7 +91,8 @@ def answers_of(folder: Path, limit: int = LIMIT, stop: str = "") -> list[str]:
         text = words.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         ids = words(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
         with torch.no_grad():
-            new = model.generate(ids, do_sample=False, max_new_tokens=limit, pad_token_id=0)
+            more = {"max_new_tokens": limit, "pad_token_id": 0, "attention_mask": ids > -1}
+            new = model.generate(ids, do_sample=False, **more)
         answer = words.decode(new[0, ids.shape[1] :], skip_special_tokens=True)
         answer = answer.partition(stop)[0] if stop else answer
         messages.append({"role": "assistant", "content": answer})

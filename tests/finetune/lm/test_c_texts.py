@@ -19,6 +19,7 @@ from pockengine.models.tokenizer_table import Chat, ChatForm, tokenizer_table
 from pockengine.tests.backends.c.harness import COMMON, WARNINGS
 from pockengine.tests.finetune.lm.decoders import SPACED, TEMPLATE
 from pockengine.tests.models.tokenizer_kinds import KINDS, mixture, of_single_bytes
+from pockengine.tests.models.unigram_kinds import UNIGRAM_KINDS
 
 LENGTH = 96
 TRIMMING = (
@@ -99,6 +100,7 @@ def examples() -> list[dict[str, Any]]:
 
 
 CASES: dict[str, tuple[str, str | None]] = {
+    **{kind: (kind, TEMPLATE) for kind in UNIGRAM_KINDS},
     **{kind: (kind, TEMPLATE) for kind in KINDS},
     "trimming": ("llama3", TRIMMING),
     "none": ("qwen", None),
@@ -111,7 +113,7 @@ CASES: dict[str, tuple[str, str | None]] = {
 @cache
 def opened(kind: str, template: str | None) -> Any:
     words = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=KINDS[kind](), bos_token="<s>", eos_token="</s>"
+        tokenizer_object=(KINDS | UNIGRAM_KINDS)[kind](), bos_token="<s>", eos_token="</s>"
     )
     words.chat_template = template
     return words

@@ -14,7 +14,7 @@ import pytest
 import torch
 import transformers
 from click.testing import CliRunner
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from pockengine.cli.compile_lm import compile_lm
 from pockengine.cli.finetune_lm import finetune_lm
@@ -35,6 +35,7 @@ from pockengine.tests.finetune.lm.decoders import (
     spaced_letters,
     tokenizer,
 )
+from pockengine.tests.models.tokenizer_kinds import MARK
 
 
 def speaking() -> Any:
@@ -116,11 +117,49 @@ def chatted_with(compiled: tuple[Path, Path, str], folder: Path, content: str, w
         eos_token="</s>",
         chat_template=words.chat_template,
     )
+    return chatted_by(compiled, folder, words, 4)
+
+
+def chatted_by(compiled: tuple[Path, Path, str], folder: Path, words: Any, limit: int) -> Any:
+    """Chat with another tokenizer, which is saved in a copy of the model's folder."""
     words.save_pretrained(folder)
     chat = chat_of(words, folder)
     (compiled[1] / "changed.bin").write_bytes(tokenizer_table(words.backend_tokenizer, chat))
-    done = chatted(compiled, "\n".join(QUESTIONS), "--limit=4", "--tokenizer=changed.bin")
-    return done.stdout.decode(), "".join(f"{a}\n" for a in answers_of(folder, 4)), chat
+    changed = (f"--limit={limit}", "--tokenizer=changed.bin")
+    done = chatted(compiled, "\n".join(QUESTIONS), *changed)
+    return done.stdout.decode(), "".join(f"{a}\n" for a in answers_of(folder, limit)), chat
+
+
+def pieces_of_words() -> list[tuple[str, float]]:
+    """Return a vocabulary of Unigram for the model: capital letters become beginnings of words.
+
+    Tokens that are in no answer become other characters.
+    """
+    others = iter((MARK, *",.?\n", "do", "ow", MARK + "a"))
+    rows = []
+    for word, place in sorted(tokenizer().get_vocab().items(), key=lambda row: row[1]):
+        letter = word.isascii() and word.isalpha()
+        piece = word if letter or word in MARKS else next(others, f"<{place}>")
+        rows.append((MARK + word.lower() if letter and word.isupper() else piece, -place / 99))
+    return rows
+
+
+def test_chat_with_unigram_matches_transformers(
+    compiled: tuple[Path, Path, str], tmp_path: Path
+) -> None:
+    inner = Tokenizer(models.Unigram(pieces_of_words(), unk_id=0))
+    inner.pre_tokenizer = pre_tokenizers.Metaspace()
+    inner.decoder = decoders.Sequence([decoders.Replace(MARK, " "), decoders.Fuse()])
+    words = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        **dict(zip(("unk_token", "bos_token", "eos_token"), MARKS, strict=True)),
+        chat_template=TEMPLATE,
+    )
+    folder = shutil.copytree(compiled[0], tmp_path / "model")
+    ours, theirs, _ = chatted_by(compiled, folder, words, LIMIT)
+    assert ours == theirs
+    assert " " in ours.strip()
+    assert len(set(ours)) > 6
 
 
 def test_an_earlier_answer_loses_its_thoughts(

@@ -8,7 +8,9 @@
 
 enum { BYTES_OF_TOKEN = 32 };
 
-static int64_t room_for_tokens(const pe_chat *chat) { return 3 * (int64_t)chat->text_room + 16; }
+static int64_t room_for_tokens(const pe_chat *chat) {
+    return pe_tokenizer_most(chat->tokenizer, chat->text_room);
+}
 
 /* The tokens that end an answer: pe_chat_open puts them before the processed tokens. */
 static int64_t *ends(const pe_chat *chat) {
@@ -26,7 +28,7 @@ pe_status pe_chat_open(pe_chat *chat, pe_session *session, const pe_tokenizer *t
     }
     chat->text_room = (size_t)positions * BYTES_OF_TOKEN;
     const size_t tokens = (size_t)(room_for_tokens(chat) + positions) * sizeof(int64_t);
-    const size_t work = pe_tokenizer_memory(chat->text_room);
+    const size_t work = pe_tokenizer_memory(tokenizer, chat->text_room);
     const uint32_t stops = pe_tk_count(tokenizer, PE_TK_STOPS);
     const size_t before = stops * sizeof(int64_t);
     unsigned char *memory = pe_map(&chat->memory, before + 2 * tokens + work + chat->text_room);

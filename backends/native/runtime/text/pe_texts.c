@@ -47,10 +47,10 @@ static bool make_room(reader *r) {
     bool failed = false;
     if (e->bytes >= r->room) {
         const size_t room = e->bytes + e->bytes / 2 + 64;
-        const size_t tokens = 1 + (size_t)pe_tk_most(r->form->tokenizer, room);
+        const size_t tokens = 1 + (size_t)pe_tokenizer_most(r->form->tokenizer, room);
         r->tokens = resized(r->tokens, tokens, sizeof *r->tokens, &failed);
         r->within = resized(r->within, tokens, sizeof *r->within, &failed);
-        r->work = resized(r->work, pe_tokenizer_memory(room), 1, &failed);
+        r->work = resized(r->work, pe_tokenizer_memory(r->form->tokenizer, room), 1, &failed);
         r->room = failed ? r->room : room;
     }
     if (e->place_count > r->map_room) {
@@ -66,8 +66,8 @@ static int64_t tokenize(reader *r) {
     const pe_tokenizer *t = r->form->tokenizer;
     pe_tk_parts parts = {e->places, r->mapped, e->place_count, r->within};
     const unsigned marks = e->marked ? 0 : PE_TOKENS_BEGIN | PE_TOKENS_END;
-    int64_t count = pe_tk_tokenize(t, e->text, e->bytes, marks, r->tokens, pe_tk_most(t, e->bytes),
-                                   r->work, &parts);
+    int64_t count = pe_tk_tokenize(t, e->text, e->bytes, marks, r->tokens,
+                                   pe_tokenizer_most(t, e->bytes), r->work, &parts);
     if (!pe_tk_count(t, PE_TK_EOS) || e->marked) {
         return count;
     }

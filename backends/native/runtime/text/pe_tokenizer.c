@@ -1,13 +1,10 @@
-/* Tokens of a text: added tokens are found first, the parts between them are normalized, split into
- * pieces, and the symbols of a piece are merged. */
+/* Tokens of a text: added tokens are found first, the parts between them are normalized and split
+ * into pieces, and the symbols of a piece are merged, or its best path of tokens is found. */
 #include "pe_tokenizer.h"
 
 #include <string.h>
 
 #include "pe_tokenizer_table.h"
-
-enum { MARK_BYTES = 3, GROWTH = 3 };
-static const unsigned char MARK[] = {0xe2, 0x96, 0x81}; /* U+2581 */
 
 /* Where tokens go, and memory for a part of the text. */
 typedef struct writer {
@@ -15,27 +12,37 @@ typedef struct writer {
     unsigned flags;
     int64_t *tokens;
     int64_t count, room;
-    unsigned char *part;
-    uint32_t *characters;
+    pe_tk_buffers buffers;
     pe_tk_symbol *symbols;
     pe_tk_merge *heap;
+    pe_tk_path *path;
     uint32_t starts[8]; /* bytes that begin an added token */
     pe_tk_parts *parts; /* or NULL */
 } writer;
 
-static size_t padded(size_t text_bytes) { return GROWTH * (text_bytes + MARK_BYTES) + 16; }
+/* Bytes of a part's normalized text at most. */
+static size_t padded(const pe_tokenizer *t, size_t text_bytes) {
+    return pe_tk_head_of(t)->growth * (text_bytes + PE_TK_MARK_BYTES) + 16;
+}
 
-size_t pe_tokenizer_memory(size_t text_bytes) {
-    const size_t most = padded(text_bytes);
-    return most / 4 * 4 + 4 + most * (sizeof(uint32_t) + sizeof(pe_tk_symbol)) +
-           3 * most * sizeof(pe_tk_merge);
+/* Bytes for merging the symbols of as many bytes, or for their path: before, spans or characters
+ * are there. */
+static size_t work_bytes(const pe_tokenizer *t, size_t most) {
+    const bool path = pe_tk_head_of(t)->flags & PE_TK_UNIGRAM;
+    return path ? (most + 1) * sizeof(pe_tk_path)
+                : most * (sizeof(pe_tk_symbol) + 3 * sizeof(pe_tk_merge));
+}
+
+size_t pe_tokenizer_memory(const pe_tokenizer *tokenizer, size_t text_bytes) {
+    const size_t most = padded(tokenizer, text_bytes);
+    return sizeof(double) + work_bytes(tokenizer, most) + 2 * most;
 }
 
 /* A text has a part without added tokens at every second byte at most, and each part gets a mark.
  */
-int64_t pe_tk_most(const pe_tokenizer *tokenizer, size_t text_bytes) {
+int64_t pe_tokenizer_most(const pe_tokenizer *tokenizer, size_t text_bytes) {
     const size_t parts = text_bytes / 2 + 1;
-    return (int64_t)(GROWTH * text_bytes + MARK_BYTES * parts +
+    return (int64_t)(pe_tk_head_of(tokenizer)->growth * text_bytes + PE_TK_MARK_BYTES * parts +
                      pe_tk_count(tokenizer, PE_TK_BEGIN) + pe_tk_count(tokenizer, PE_TK_END));
 }
 
@@ -79,15 +86,21 @@ static int32_t add_symbol(const writer *w, uint32_t token, size_t begin, size_t 
     return count + 1;
 }
 
+/* Whether each byte has a token of its own, and text without a token is its bytes. */
+static bool falls_back(const writer *w, const unsigned char *text, size_t bytes) {
+    bool known = (w->flags & PE_TK_FALLBACK) != 0;
+    for (size_t i = 0; i < bytes && known; i++) {
+        known = pe_tk_words(w->t, PE_TK_BYTE_IDS)[text[i]] != PE_NO_TOKEN;
+    }
+    return known;
+}
+
 /* Adds the symbols of text that is not a token: its bytes, or the unknown token. */
 static int32_t add_unknown(const writer *w, const unsigned char *text, size_t at, size_t bytes,
                            int32_t count) {
     const uint32_t *ids = pe_tk_words(w->t, PE_TK_BYTE_IDS);
     const uint32_t unknown = pe_tk_head_of(w->t)->unknown;
-    bool known = (w->flags & PE_TK_FALLBACK) != 0;
-    for (size_t i = 0; i < bytes; i++) {
-        known = known && ids[text[at + i]] != PE_NO_TOKEN;
-    }
+    const bool known = falls_back(w, text + at, bytes);
     for (size_t i = 0; known && i < bytes; i++) {
         count = add_symbol(w, ids[text[at + i]], at + i, at + i + 1, count);
     }
@@ -120,7 +133,7 @@ static int32_t symbols_of(const writer *w, const unsigned char *text, size_t byt
 }
 
 /* Writes the tokens of a part's bytes from `begin` to `end`. */
-static void write_piece(writer *w, const unsigned char *part, size_t begin, size_t end) {
+static void write_merged(writer *w, const unsigned char *part, size_t begin, size_t end) {
     const unsigned char *text = part + begin;
     const size_t bytes = end - begin, *places = w->parts ? w->parts->mapped : NULL;
     const uint32_t whole =
@@ -136,73 +149,95 @@ static void write_piece(writer *w, const unsigned char *part, size_t begin, size
     }
 }
 
-static bool is_mark(const unsigned char *text, size_t bytes, size_t at) {
-    return bytes - at >= MARK_BYTES && memcmp(text + at, MARK, MARK_BYTES) == 0;
+/* Writes the tokens of adjacent unknown characters of Unigram: one that is all of them, their
+ * bytes, or the unknown token. */
+static void write_unknown(writer *w, const unsigned char *part, size_t begin, size_t end) {
+    const size_t *places = w->parts ? w->parts->mapped : NULL;
+    const pe_tk_head *head = pe_tk_head_of(w->t);
+    const uint32_t *ids = pe_tk_words(w->t, PE_TK_BYTE_IDS);
+    const uint32_t whole = pe_tk_lookup(w->t, PE_TK_VOCABULARY, part + begin, end - begin, true);
+    if (whole < head->count || !falls_back(w, part + begin, end - begin)) {
+        emit(w, whole < head->count ? whole : head->unknown, places, begin, end);
+        return;
+    }
+    for (size_t i = begin; i < end; i++) {
+        emit(w, ids[part[i]], places, begin, end);
+    }
 }
 
-/* Replaces spaces by marks, and adds a leading mark if the tokenizer does. */
-static size_t with_marks(const writer *w, const unsigned char *text, size_t bytes, bool first) {
-    const bool begun = text[0] == ' ' || is_mark(text, bytes, 0);
-    size_t written = 0;
-    if (w->flags & PE_TK_PREPEND && (first || !(w->flags & PE_TK_FIRST)) &&
-        !(w->flags & PE_TK_UNLESS && begun)) {
-        memcpy(w->part, MARK, MARK_BYTES);
-        written = MARK_BYTES;
-    }
-    for (size_t i = 0; i < bytes; i++) {
-        if (text[i] == ' ') {
-            memcpy(w->part + written, MARK, MARK_BYTES);
-            written += MARK_BYTES;
-        } else {
-            w->part[written++] = text[i];
+/* Writes the tokens of a part's bytes from `begin` to `end`, the best path. */
+static void write_path(writer *w, const unsigned char *part, size_t begin, size_t end) {
+    const size_t *places = w->parts ? w->parts->mapped : NULL;
+    const uint32_t unknown = pe_tk_head_of(w->t)->unknown;
+    pe_tk_path *path = w->path;
+    pe_tk_best_path(w->t, part + begin, end - begin, path);
+    size_t from = 0;
+    for (size_t at = path[0].begin, next; at; from = at, at = next) {
+        next = path[at].begin;
+        if (path[at].token != unknown) {
+            emit(w, path[at].token, places, begin + from, begin + at);
+            continue;
         }
-    }
-    return written;
-}
-
-/* Whether a text has characters that NFC could change: none is below U+0300. */
-static bool is_plain(const unsigned char *text, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++) {
-        if (text[i] >= 0xcc) {
-            return false;
+        while (next && path[next].token == unknown) {
+            at = next;
+            next = path[at].begin;
         }
+        write_unknown(w, part, begin + from, begin + at);
     }
-    return true;
 }
 
+/* The end of the piece that begins at `at`. */
 static size_t end_of_piece(const writer *w, const unsigned char *text, size_t bytes, size_t at,
                            size_t *ends) {
-    if (!(w->flags & PE_TK_AT_MARKS)) {
+    const bool marks = w->flags & PE_TK_AT_MARKS, spaces = w->flags & PE_TK_AT_SPACES;
+    if (!marks && !spaces) {
         return pe_tk_piece(w->t, text, bytes, at, ends);
     }
-    for (at++; at < bytes && !is_mark(text, bytes, at); at++) {
+    for (at++; at < bytes; at++) {
+        if ((spaces && text[at] == ' ') || (marks && pe_tk_is_mark(text, bytes, at))) {
+            break;
+        }
     }
     return at;
 }
 
-/* Normalizes a text into w->part, unless it is already normalized; *result points to the result. */
-static size_t normalize(writer *w, const unsigned char *text, size_t bytes, bool first,
-                        const unsigned char **result) {
-    *result = w->part;
-    if (bytes && w->flags & PE_TK_MARK) {
-        return with_marks(w, text, bytes, first);
-    }
-    if (w->flags & PE_TK_NFC && !is_plain(text, bytes)) {
-        return pe_tk_nfc(w->t, text, bytes, w->part, w->characters);
-    }
-    *result = text;
-    return bytes;
+static size_t clipped(size_t place, size_t begin, size_t stop) {
+    return place < begin ? begin : place < stop ? place : stop;
 }
 
-/* Maps the places within a part of the text from `at` on to those of its normalized text. */
-static void map_places(writer *w, const unsigned char *text, size_t at, size_t bytes) {
-    const pe_tk_parts *parts = w->parts;
-    for (int i = 0; parts && i < parts->count; i++) {
-        const unsigned char *result;
-        const size_t place = parts->places[i];
-        const size_t before = place < at ? 0 : place - at < bytes ? place - at : bytes;
-        parts->mapped[i] = normalize(w, text + at, before, at == 0, &result);
+/* The byte of a normalized text where a place begins or ends: the first one from there on, or the
+ * end of the last one before. */
+static size_t mapped(const pe_tk_text *text, size_t place, bool ends) {
+    size_t low = 0, high = text->spans ? text->count : 0;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const pe_tk_span span = text->spans[middle];
+        const bool before = ends ? span.end <= place : span.begin < place;
+        low = before ? middle + 1 : low;
+        high = before ? high : middle;
     }
+    return text->spans ? low : place;
+}
+
+/* Normalizes a part of the text, and maps the places within it. NFC has no spans: a place is where
+ * the normalized text before it ends. */
+static pe_tk_text normalize(const writer *w, const unsigned char *whole, size_t begin,
+                            size_t stop) {
+    const pe_tk_parts *parts = w->parts;
+    const int count = parts ? parts->count : 0;
+    const bool prefixes = w->flags & PE_TK_NFC, first = begin == 0;
+    const unsigned char *text = whole + begin;
+    for (int i = 0; prefixes && i < count; i++) {
+        const size_t before = clipped(parts->places[i], begin, stop) - begin;
+        parts->mapped[i] = pe_tk_normalize(w->t, text, before, first, true, &w->buffers).count;
+    }
+    const pe_tk_text result =
+        pe_tk_normalize(w->t, text, stop - begin, first, count > 0, &w->buffers);
+    for (int i = 0; !prefixes && i < count; i++) {
+        const size_t place = clipped(parts->places[i], begin, stop) - begin;
+        parts->mapped[i] = mapped(&result, place, i % 2);
+    }
+    return result;
 }
 
 /* Writes the tokens of a part of the text without added tokens. */
@@ -210,14 +245,14 @@ static void write_part(writer *w, const unsigned char *whole, size_t begin, size
     if (begin == stop) {
         return;
     }
-    map_places(w, whole, begin, stop - begin);
-    const unsigned char *text;
-    const size_t bytes = normalize(w, whole + begin, stop - begin, begin == 0, &text);
+    const pe_tk_text text = normalize(w, whole, begin, stop);
     size_t ends[PE_TK_MOST_PATTERNS] = {0};
-    for (size_t at = 0; at < bytes;) {
-        const size_t end = end_of_piece(w, text, bytes, at, ends);
-        write_piece(w, text, at, end);
-        at = end;
+    for (size_t at = 0, end; at < text.count; at = end) {
+        end = at + 1;
+        if (!(w->flags & PE_TK_AT_SPACES && text.bytes[at] == ' ')) {
+            end = end_of_piece(w, text.bytes, text.count, at, ends);
+            (w->flags & PE_TK_UNIGRAM ? write_path : write_merged)(w, text.bytes, at, end);
+        }
     }
 }
 
@@ -297,14 +332,21 @@ int64_t pe_tokenize(const pe_tokenizer *tokenizer, const char *text, size_t text
 int64_t pe_tk_tokenize(const pe_tokenizer *tokenizer, const char *text, size_t text_bytes,
                        unsigned marks, int64_t *tokens, int64_t room, void *memory,
                        pe_tk_parts *parts) {
-    const size_t most = padded(text_bytes);
+    const size_t most = padded(tokenizer, text_bytes);
     writer w = {.t = tokenizer, .flags = pe_tk_head_of(tokenizer)->flags, .tokens = tokens};
     w.parts = parts;
     w.room = room;
-    w.characters = memory;
-    w.symbols = (pe_tk_symbol *)(void *)(w.characters + most);
+    const uintptr_t aligned = ((uintptr_t)memory + sizeof(double) - 1) & ~(sizeof(double) - 1);
+    unsigned char *work = (unsigned char *)memory + (aligned - (uintptr_t)memory);
+    w.path = (pe_tk_path *)(void *)work;
+    w.symbols = (pe_tk_symbol *)(void *)work;
     w.heap = (pe_tk_merge *)(void *)(w.symbols + most);
-    w.part = (unsigned char *)(w.heap + 3 * most);
+    w.buffers.characters = (uint32_t *)(void *)work;
+    w.buffers.room = most;
+    for (size_t i = 0; i < 2; i++) {
+        w.buffers.bytes[i] = work + work_bytes(tokenizer, most) + i * most;
+        w.buffers.spans[i] = (pe_tk_span *)(void *)work + i * most;
+    }
     find_starts(&w);
     if (marks & PE_TOKENS_BEGIN) {
         emit_all(&w, PE_TK_BEGIN);
@@ -328,7 +370,7 @@ size_t pe_token_text(const pe_tokenizer *tokenizer, int64_t token, bool *first, 
     const size_t bytes = offsets[token + 1] - offsets[token];
     size_t written = 0;
     for (size_t i = 0; i < bytes;) {
-        const bool mark = head->flags & PE_TK_MARK && is_mark(from, bytes, i);
+        const bool mark = head->flags & PE_TK_MARK && pe_tk_is_mark(from, bytes, i);
         const bool strips =
             *first && (head->flags & PE_TK_STRIP_ALL
                            ? mark
@@ -336,7 +378,7 @@ size_t pe_token_text(const pe_tokenizer *tokenizer, int64_t token, bool *first, 
         if (!strips) {
             text[written++] = mark ? ' ' : (char)from[i];
         }
-        i += mark ? MARK_BYTES : 1;
+        i += mark ? PE_TK_MARK_BYTES : 1;
     }
     *first = false;
     return written;

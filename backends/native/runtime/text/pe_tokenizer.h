@@ -1,8 +1,9 @@
 /* Converts text to tokens and tokens to text, like the package `tokenizers`.
  *
  * models/tokenizer_table.py converts a tokenizer.json to a table, which is read in place: mapped
- * from a file, or in flash. Byte-level BPE (GPT-2, LLaMA 3, Qwen) and SentencePiece's BPE (LLaMA 2,
- * Gemma) are supported. Text is UTF-8; an invalid byte counts as one character.
+ * from a file, or in flash. Byte-level BPE (GPT-2, LLaMA 3, Qwen), SentencePiece's BPE (LLaMA 2,
+ * Gemma) and its Unigram (T5, XLM-R, XGLM) are supported. Text is UTF-8; an invalid byte counts as
+ * one character.
  */
 #ifndef PE_TOKENIZER_H
 #define PE_TOKENIZER_H
@@ -27,15 +28,16 @@ pe_status pe_tokenizer_init(pe_tokenizer *tokenizer, const void *table, size_t b
 /* Number of tokens. */
 int64_t pe_tokenizer_size(const pe_tokenizer *tokenizer);
 
-/* Bytes of memory that pe_tokenize needs for a text. */
-size_t pe_tokenizer_memory(size_t text_bytes);
+/* Bytes of memory that pe_tokenize needs for a text, and the most tokens that it makes of one. */
+size_t pe_tokenizer_memory(const pe_tokenizer *tokenizer, size_t text_bytes);
+int64_t pe_tokenizer_most(const pe_tokenizer *tokenizer, size_t text_bytes);
 
 /* The special tokens that pe_tokenize adds to a text. */
 enum { PE_TOKENS_BEGIN = 1, PE_TOKENS_END = 2 };
 
 /* Writes the tokens of a text to `tokens`, at most `room` of them, and returns their number, or
- * -1 if there are more; 5 * text_bytes + 32 are always enough. `marks` adds the tokens that begin
- * and end a text. `memory` is aligned to 4 bytes. */
+ * -1 if there are more. `marks` adds the tokens that begin and end a text. `memory` is aligned to 4
+ * bytes. */
 int64_t pe_tokenize(const pe_tokenizer *tokenizer, const char *text, size_t text_bytes,
                     unsigned marks, int64_t *tokens, int64_t room, void *memory);
 

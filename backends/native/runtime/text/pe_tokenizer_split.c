@@ -77,6 +77,14 @@ static size_t match(const view *v, uint32_t step, size_t at) {
     }
 }
 
+size_t pe_tk_match(const pe_tokenizer *t, uint32_t step, const unsigned char *text, size_t bytes,
+                   size_t at) {
+    const pe_tk_step *steps = (const pe_tk_step *)(const void *)pe_tk_words(t, PE_TK_STEPS);
+    const view v = {t, steps, text, bytes};
+    const size_t end = match(&v, step, at);
+    return end == NO_MATCH ? at : end;
+}
+
 /* The end of the match that begins at `at`, or else of the text before the next one. */
 static size_t end_of(const view *v, uint32_t start, size_t at) {
     const size_t begin = at;

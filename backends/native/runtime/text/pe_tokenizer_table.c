@@ -6,10 +6,10 @@
 #include "pe_crc.h"
 
 /* Bytes of an element of each section. */
-static const uint32_t SIZES[PE_TK_SECTIONS] = {4, 1, 1, 4, 4, 4, 4, 4, 4, 4, 2, 1, 1, 4, 4,
-                                               4, 4, 4, 1, 1, 1, 4, 1, 1, 1, 1, 1, 4, 1};
+static const uint32_t SIZES[PE_TK_SECTIONS] = {4, 1, 1, 4, 4, 4, 4, 4, 4, 4, 2, 1, 1, 4, 4, 4, 4, 4,
+                                               1, 1, 1, 4, 1, 1, 1, 1, 1, 4, 1, 4, 4, 1, 4, 4, 1};
 
-enum { BLOCKS = 0x110000 / 256 };
+enum { BLOCKS = 0x110000 / 256, MOST_GROWTH = 1024 };
 
 /* Whether every step leads to a later one, and the last one ends. */
 static bool are_steps_sound(const pe_tokenizer *t) {
@@ -32,6 +32,67 @@ static bool are_steps_sound(const pe_tokenizer *t) {
     return count <= PE_TK_MOST_STEPS && (!count || steps[count - 1].kind == PE_TK_DONE);
 }
 
+/* Whether the children of a node are behind it, and behind those of the node before. */
+static bool are_tries_sound(const pe_tokenizer *t) {
+    const uint32_t *children = pe_tk_words(t, PE_TK_CHILDREN);
+    const uint32_t nodes = pe_tk_count(t, PE_TK_LABELS);
+    if (pe_tk_count(t, PE_TK_VALUES) != nodes ||
+        pe_tk_count(t, PE_TK_CHILDREN) != nodes + (nodes > 0)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < nodes; i++) {
+        if (children[i] <= i || children[i] > children[i + 1] || children[i + 1] > nodes) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether each rule has its trie, or its pattern and content, and these end. */
+static bool are_rules_sound(const pe_tokenizer *t) {
+    const pe_tk_rule *rules = (const pe_tk_rule *)(const void *)pe_tk_words(t, PE_TK_RULES);
+    const unsigned char *contents = (const unsigned char *)pe_tk_words(t, PE_TK_CONTENTS);
+    const uint32_t bytes = pe_tk_count(t, PE_TK_CONTENTS);
+    const uint32_t most[] = {pe_tk_count(t, PE_TK_LABELS), pe_tk_count(t, PE_TK_STEPS) / 4, 4};
+    for (uint32_t i = 0; i < pe_tk_count(t, PE_TK_RULES) / 3; i++) {
+        if (rules[i].kind > PE_TK_CUT_SPACES || rules[i].operand >= most[rules[i].kind] ||
+            (rules[i].kind == PE_TK_REPLACE && rules[i].content >= bytes)) {
+            return false;
+        }
+    }
+    return !bytes || !contents[bytes - 1];
+}
+
+/* Whether a table of Unigram has its scores, a trie, and an unknown token. */
+static bool is_unigram_sound(const pe_tokenizer *t) {
+    const pe_tk_head *head = pe_tk_head_of(t);
+    return !(head->flags & PE_TK_UNIGRAM) ||
+           (pe_tk_count(t, PE_TK_SCORES) / 2 == head->count + 1 && pe_tk_count(t, PE_TK_LABELS) &&
+            head->unknown < head->count);
+}
+
+static bool are_tokens_sound(const pe_tokenizer *t) {
+    const pe_tk_head *head = pe_tk_head_of(t);
+    const uint32_t *offsets = pe_tk_words(t, PE_TK_OFFSETS);
+    for (uint32_t i = 0; i < head->count; i++) {
+        if (offsets[i] > offsets[i + 1] || offsets[i + 1] - offsets[i] > head->longest ||
+            offsets[i + 1] > pe_tk_count(t, PE_TK_TEXTS)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool are_blocks_sound(const pe_tokenizer *t) {
+    const uint16_t *blocks = (const uint16_t *)(const void *)pe_tk_words(t, PE_TK_BLOCKS);
+    for (int i = 0; i < BLOCKS; i++) {
+        if ((blocks[i] + 1u) * 256 > pe_tk_count(t, PE_TK_CLASSES)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static const char *fault_of(const pe_tokenizer *t) {
     const pe_tk_head *head = pe_tk_head_of(t);
     if (t->bytes < sizeof *head || head->magic != PE_TOKENIZER_MAGIC) {
@@ -51,26 +112,24 @@ static const char *fault_of(const pe_tokenizer *t) {
             return "is damaged: a section lies outside of it";
         }
     }
-    const uint32_t *offsets = pe_tk_words(t, PE_TK_OFFSETS);
     if (!head->count || pe_tk_count(t, PE_TK_OFFSETS) != head->count + 1 ||
         pe_tk_count(t, PE_TK_FLAGS) != head->count || pe_tk_count(t, PE_TK_BYTE_IDS) != 256 ||
         pe_tk_count(t, PE_TK_BLOCKS) != BLOCKS || pe_tk_count(t, PE_TK_SETS) != 256 ||
         pe_tk_count(t, PE_TK_COMBINING) != pe_tk_count(t, PE_TK_CLASSES)) {
         return "is damaged: its sections have other sizes";
     }
-    for (uint32_t i = 0; i < head->count; i++) {
-        if (offsets[i] > offsets[i + 1] || offsets[i + 1] - offsets[i] > head->longest ||
-            offsets[i + 1] > pe_tk_count(t, PE_TK_TEXTS)) {
-            return "is damaged: a token lies outside of it";
-        }
+    if (!are_tokens_sound(t)) {
+        return "is damaged: a token lies outside of it";
     }
-    const uint16_t *blocks = (const uint16_t *)(const void *)pe_tk_words(t, PE_TK_BLOCKS);
-    for (int i = 0; i < BLOCKS; i++) {
-        if ((blocks[i] + 1u) * 256 > pe_tk_count(t, PE_TK_CLASSES)) {
-            return "is damaged: a block of characters lies outside of it";
-        }
+    if (!are_blocks_sound(t)) {
+        return "is damaged: a block of characters lies outside of it";
     }
-    return are_steps_sound(t) ? NULL : "is damaged: a step of its patterns leads nowhere";
+    if (!are_steps_sound(t)) {
+        return "is damaged: a step of its patterns leads nowhere";
+    }
+    const bool sound = are_tries_sound(t) && are_rules_sound(t) && is_unigram_sound(t);
+    return sound && head->growth - 1 < MOST_GROWTH ? NULL
+                                                   : "is damaged: its tries or rules lead nowhere";
 }
 
 pe_status pe_tokenizer_init(pe_tokenizer *tokenizer, const void *table, size_t bytes,

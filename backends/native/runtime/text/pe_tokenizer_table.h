@@ -11,19 +11,21 @@
 
 /* Flags of a table. */
 enum {
-    PE_TK_BYTES = 1,        /* symbols are bytes, not characters */
-    PE_TK_FALLBACK = 2,     /* an unknown character is its bytes */
-    PE_TK_FUSE = 4,         /* adjacent unknown symbols are one token */
-    PE_TK_WHOLE = 8,        /* a piece that is a token is not merged from symbols */
-    PE_TK_NFC = 16,         /* text is normalized */
-    PE_TK_MARK = 32,        /* a space is U+2581 */
-    PE_TK_PREPEND = 64,     /* a part begins with U+2581 */
-    PE_TK_FIRST = 128,      /* ... only the first one */
-    PE_TK_STRIP = 256,      /* a decoded text loses its first space */
-    PE_TK_TRIMMED = 512,    /* spans of tokens leave out spaces */
-    PE_TK_UNLESS = 1024,    /* no U+2581 before one, or a space */
-    PE_TK_AT_MARKS = 2048,  /* pieces begin at U+2581 */
-    PE_TK_STRIP_ALL = 4096, /* the first token of a text loses all U+2581 */
+    PE_TK_BYTES = 1,         /* symbols are bytes, not characters */
+    PE_TK_FALLBACK = 2,      /* an unknown character is its bytes */
+    PE_TK_FUSE = 4,          /* adjacent unknown symbols are one token */
+    PE_TK_WHOLE = 8,         /* a piece that is a token is not merged from symbols */
+    PE_TK_NFC = 16,          /* text is normalized */
+    PE_TK_MARK = 32,         /* a space is U+2581 */
+    PE_TK_PREPEND = 64,      /* a part begins with U+2581 */
+    PE_TK_FIRST = 128,       /* ... only the first one */
+    PE_TK_STRIP = 256,       /* a decoded text loses its first space */
+    PE_TK_TRIMMED = 512,     /* spans of tokens leave out spaces */
+    PE_TK_UNLESS = 1024,     /* no U+2581 before one, or a space */
+    PE_TK_AT_MARKS = 2048,   /* pieces begin at U+2581 */
+    PE_TK_STRIP_ALL = 4096,  /* the first token of a text loses all U+2581 */
+    PE_TK_UNIGRAM = 8192,    /* the tokens of a piece have the highest sum of scores */
+    PE_TK_AT_SPACES = 16384, /* pieces are words, without the spaces between them */
 };
 
 /* Flags of a chat template. */
@@ -43,6 +45,21 @@ enum {
 /* The set of \s, which every table has; others are those of its patterns. */
 enum { PE_TK_SPACE = 1 };
 
+/* Sets of tables that map grapheme clusters: properties of Unicode's UAX 29. */
+#define PE_TK_CONTROL (1u << 19)   /* breaks from everything, except a CR from its LF */
+#define PE_TK_ATTACHED (1u << 20)  /* continues a cluster: marks, and the zero-width joiner */
+#define PE_TK_EXTEND (1u << 21)    /* ... the marks that a sequence of emoji may have */
+#define PE_TK_PREPENDED (1u << 22) /* the next character continues its cluster */
+#define PE_TK_PICTURE (1u << 23)   /* an emoji */
+#define PE_TK_CONSONANT (1u << 24) /* of Indic conjuncts */
+#define PE_TK_CONJUNCT (1u << 25)  /* may be between the consonants of a conjunct */
+#define PE_TK_LINKER (1u << 26)    /* ... must be */
+#define PE_TK_LEAD (1u << 27)      /* of Hangul syllables */
+#define PE_TK_VOWEL (1u << 28)
+#define PE_TK_TRAIL (1u << 29)
+#define PE_TK_OPEN_SYLLABLE (1u << 30)   /* a syllable that ends in a vowel */
+#define PE_TK_CLOSED_SYLLABLE (1u << 31) /* ... in a trail */
+
 /* Steps of a pattern; see pe_tokenizer_split.c. */
 enum {
     PE_TK_DONE,       /* the pattern matches */
@@ -58,6 +75,19 @@ typedef struct pe_tk_step {
 } pe_tk_step;
 
 enum { PE_TK_MOST_SETS = 32, PE_TK_MOST_STEPS = 256, PE_TK_MOST_PATTERNS = 8 };
+
+/* Rules that normalize a text, in their order. */
+enum {
+    PE_TK_MAP,        /* grapheme clusters of at most 5 bytes, and characters of longer ones,
+                       * become texts by the trie `operand` */
+    PE_TK_REPLACE,    /* each match of the pattern from the step `operand` becomes `content` */
+    PE_TK_CUT_SPACES, /* spaces on the sides `operand` are removed */
+};
+enum { PE_TK_LEFT_SIDE = 1, PE_TK_RIGHT_SIDE = 2 };
+
+typedef struct pe_tk_rule {
+    uint32_t kind, operand, content;
+} pe_tk_rule;
 
 /* Flags of a token. */
 enum {
@@ -97,13 +127,19 @@ typedef enum pe_tk_section {
     PE_TK_ASKED,      /* u8 after a last question that has no answer */
     PE_TK_EOS,        /* u32 token that ends a text, or none */
     PE_TK_EARLIER,    /* u8 between PE_TK_ANSWER and an answer that a question follows */
+    PE_TK_SCORES,     /* f64 of each token of Unigram as two u32, and of an unknown character */
+    PE_TK_CHILDREN,   /* u32 first child of each node of the tries, and the number of nodes */
+    PE_TK_LABELS,     /* u8 byte that leads to each node; its siblings are in their order */
+    PE_TK_VALUES,     /* u32 value of each node, or PE_NO_TOKEN: a token, or a text's position */
+    PE_TK_RULES,      /* pe_tk_rule of normalization, as u32 */
+    PE_TK_CONTENTS,   /* u8 of texts, each with a zero byte at its end */
     PE_TK_SECTIONS,
 } pe_tk_section;
 
 /* The first numbers of a table. */
 typedef struct pe_tk_head {
-    uint32_t magic, version, bytes, sum; /* the checksum of all that follows it */
-    uint32_t count, flags, unknown, longest, chat;
+    uint32_t magic, version, bytes, sum;                   /* the checksum of all that follows it */
+    uint32_t count, flags, unknown, longest, chat, growth; /* bytes of a normalized text per byte */
     struct {
         uint32_t at, count;
     } sections[PE_TK_SECTIONS];
@@ -148,6 +184,71 @@ size_t pe_tk_piece(const pe_tokenizer *t, const unsigned char *text, size_t byte
 size_t pe_tk_nfc(const pe_tokenizer *t, const unsigned char *text, size_t bytes,
                  unsigned char *result, uint32_t *room);
 
+/* The end of the match of a pattern's steps at `at`, or `at` if there is none. */
+size_t pe_tk_match(const pe_tokenizer *t, uint32_t step, const unsigned char *text, size_t bytes,
+                   size_t at);
+
+/* The end of the grapheme cluster that begins at `at`. A flag of two letters counts as two, which
+ * changes nothing: both are too long to be mapped. */
+size_t pe_tk_cluster_end(const pe_tokenizer *t, const unsigned char *text, size_t bytes, size_t at);
+
+/* The nodes of all tries are numbered by depth, then by their bytes; the roots come first. */
+enum { PE_TK_VOCABULARY = 0 };
+
+/* The child of a node by a byte, or PE_NO_TOKEN. */
+static inline uint32_t pe_tk_child(const uint32_t *children, const unsigned char *labels,
+                                   uint32_t node, unsigned char byte) {
+    enum { FEW = 8 };
+    uint32_t low = children[node], high = children[node + 1];
+    while (high - low > FEW) {
+        const uint32_t middle = low + (high - low) / 2;
+        const bool before = labels[middle] <= byte;
+        low = before ? middle : low;
+        high = before ? high : middle;
+    }
+    while (low < high && labels[low] != byte) {
+        low++;
+    }
+    return low < high ? low : PE_NO_TOKEN;
+}
+
+/* The value of the shortest key that a text begins with, or if `whole`, of the text itself. */
+uint32_t pe_tk_lookup(const pe_tokenizer *t, uint32_t root, const unsigned char *text, size_t bytes,
+                      bool whole);
+
+/* The interval of the original text that a byte of a normalized one is from. */
+typedef struct pe_tk_span {
+    uint32_t begin, end;
+} pe_tk_span;
+
+/* A normalized text; without spans if they are not tracked, or if it is the original. */
+typedef struct pe_tk_text {
+    const unsigned char *bytes;
+    const pe_tk_span *spans;
+    size_t count;
+} pe_tk_text;
+
+/* Memory of two texts of `room` bytes, and of the characters of pe_tk_nfc. */
+typedef struct pe_tk_buffers {
+    unsigned char *bytes[2];
+    pe_tk_span *spans[2];
+    uint32_t *characters;
+    size_t room;
+} pe_tk_buffers;
+
+/* Normalizes a part of a text, which is the first one or not. The result is in the text itself or
+ * in the buffers; bytes beyond their room are dropped. NFC tracks no spans. */
+pe_tk_text pe_tk_normalize(const pe_tokenizer *t, const unsigned char *text, size_t bytes,
+                           bool first, bool tracked, const pe_tk_buffers *buffers);
+
+enum { PE_TK_MARK_BYTES = 3 };
+
+/* Whether U+2581 is at `at`. */
+static inline bool pe_tk_is_mark(const unsigned char *text, size_t bytes, size_t at) {
+    return bytes - at >= PE_TK_MARK_BYTES && text[at] == 0xe2 && text[at + 1] == 0x96 &&
+           text[at + 2] == 0x81;
+}
+
 /* Parts of a text as intervals, and which tokens are within one. */
 typedef struct pe_tk_parts {
     const size_t *places; /* alternating starts and ends, ascending */
@@ -160,9 +261,6 @@ typedef struct pe_tk_parts {
 int64_t pe_tk_tokenize(const pe_tokenizer *tokenizer, const char *text, size_t text_bytes,
                        unsigned marks, int64_t *tokens, int64_t room, void *memory,
                        pe_tk_parts *parts);
-
-/* The number of tokens that pe_tokenize makes of a text at most. */
-int64_t pe_tk_most(const pe_tokenizer *tokenizer, size_t text_bytes);
 
 /* A symbol of a piece with its position, and a pending merge. */
 typedef struct pe_tk_symbol {
@@ -179,5 +277,17 @@ typedef struct pe_tk_merge {
  * room for three merges per symbol. */
 int32_t pe_tk_merge_all(const pe_tokenizer *t, pe_tk_symbol *symbols, int32_t count,
                         pe_tk_merge *heap);
+
+/* The best path of tokens to a position of a piece: its last token, where that begins, and the sum
+ * of the scores. */
+typedef struct pe_tk_path {
+    double score;
+    uint32_t begin, token;
+} pe_tk_path;
+
+/* Finds the best path of tokens to the end of a piece. In its tokens from `path[0].begin` on,
+ * `begin` is the end of the token after, or 0. `path` has a row for each byte, and one more. */
+void pe_tk_best_path(const pe_tokenizer *t, const unsigned char *text, size_t bytes,
+                     pe_tk_path *path);
 
 #endif
