@@ -524,9 +524,10 @@ DEPS = {
         "test_progress": ["//:root", "//farm:lib", "@pypi//rich"],
     },
     "tests/finetune/lm": {
+        "decoders": ["//:root", "//tests/models:tokenizer_kinds"],
         "remaining": ["//:api", "//:errors", "//:root", "//cli:lib", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//finetune", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/zoo:zoo_lib", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],
         "test_c_texts": ["//:root", "//backends/native", "//finetune/lm", "//models", "//tests/backends/c:harness", "//tests/finetune/lm:decoders", "//tests/models:tokenizer_kinds", "//tests/models:unigram_kinds", "@pypi//numpy"],
-        "test_compile_lm": ["//:errors", "//:root", "//cli:lib", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/models:tokenizer_kinds", "@pypi//click", "@pypi//numpy"],
+        "test_compile_lm": ["//:errors", "//:root", "//cli:lib", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "@pypi//click", "@pypi//numpy"],
         "test_finetune_lm": ["//:errors", "//:root", "//backends/training", "//cli:lib", "//finetune", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/fuzz:damage", "//tests/models:gptq_folder", "@pypi//click", "@pypi//numpy"],
         "test_search_lm": ["//:errors", "//:root", "//cli:lib", "//compiler:sparse", "//finetune", "//finetune/lm", "//tests/finetune/lm:decoders", "@pypi//click", "@pypi//numpy"],
     },

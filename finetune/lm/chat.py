@@ -13,7 +13,8 @@ from typing import Any
 from pockengine.errors import FinetuneError, reason_of
 from pockengine.finetune.lm.templates import render, render_question
 from pockengine.finetune.lm.texts import Example
-from pockengine.models.tokenizer_table import NONE, Chat, ChatForm
+from pockengine.models.tokenizer_table import Chat, ChatForm
+from pockengine.models.tries import NONE
 
 _SYSTEM, _QUESTION, _ANSWER = "SYSTEMTEXT", "QUESTIONONE", "ANSWERONE"
 _NEXT_QUESTION, _NEXT_ANSWER = "QUESTIONTWO", "ANSWERTWO"

@@ -7,6 +7,8 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from pockengine.tests.models.tokenizer_kinds import MARK
+
 MARKS = ("<unk>", "<s>", "</s>")
 WORDS = 260
 QUESTIONS = ("What does a cow say?", "And a dog, zuletzt — ein Hund? 🐕")
@@ -97,3 +99,40 @@ def answers_of(folder: Path, limit: int = LIMIT, stop: str = "") -> list[str]:
         answer = answer.partition(stop)[0] if stop else answer
         messages.append({"role": "assistant", "content": answer})
     return [message["content"] for message in messages[1::2]]
+
+
+def pieces_of_words() -> list[tuple[str, float]]:
+    """Return a vocabulary of Unigram for the model: capital letters become beginnings of words.
+
+    Tokens that are in no answer become other characters.
+    """
+    others = iter((MARK, *",.?\n", "do", "ow", MARK + "a"))
+    rows = []
+    for word, place in sorted(tokenizer().get_vocab().items(), key=lambda row: row[1]):
+        letter = word.isascii() and word.isalpha()
+        piece = word if letter or word in MARKS else next(others, f"<{place}>")
+        rows.append((MARK + word.lower() if letter and word.isupper() else piece, -place / 99))
+    return rows
+
+
+def unigram_words() -> Any:
+    """Return the tokenizer with these tokens."""
+    inner = Tokenizer(models.Unigram(pieces_of_words(), unk_id=0))
+    inner.pre_tokenizer = pre_tokenizers.Metaspace()
+    inner.decoder = decoders.Sequence([decoders.Replace(MARK, " "), decoders.Fuse()])
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        **dict(zip(("unk_token", "bos_token", "eos_token"), MARKS, strict=True)),
+        chat_template=TEMPLATE,
+    )
+
+
+def speaking() -> Any:
+    """Return a decoder that generates only letters: the logits of all other tokens are 0."""
+    model = llama(max_position_embeddings=256, initializer_range=0.3)
+    alphabet = tokenizer().get_vocab()
+    with torch.no_grad():
+        for word, number in alphabet.items():
+            if not (word.isascii() and word.isalpha() and word not in MARKS):
+                model.lm_head.weight[number] = 0
+    return model

@@ -14,7 +14,7 @@ import pytest
 import torch
 import transformers
 from click.testing import CliRunner
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer
 
 from pockengine.cli.compile_lm import compile_lm
 from pockengine.cli.finetune_lm import finetune_lm
@@ -24,7 +24,6 @@ from pockengine.models.tokenizer_table import ChatForm, tokenizer_table
 from pockengine.tests.finetune.lm.decoders import (
     LETTERS,
     LIMIT,
-    MARKS,
     QUESTIONS,
     SPACED,
     TEMPLATE,
@@ -33,20 +32,10 @@ from pockengine.tests.finetune.lm.decoders import (
     llama,
     save,
     spaced_letters,
+    speaking,
     tokenizer,
+    unigram_words,
 )
-from pockengine.tests.models.tokenizer_kinds import MARK
-
-
-def speaking() -> Any:
-    """Return a decoder that generates only letters: the logits of all other tokens are 0."""
-    model = llama(max_position_embeddings=256, initializer_range=0.3)
-    alphabet = tokenizer().get_vocab()
-    with torch.no_grad():
-        for word, number in alphabet.items():
-            if not (word.isascii() and word.isalpha() and word not in MARKS):
-                model.lm_head.weight[number] = 0
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -130,33 +119,11 @@ def chatted_by(compiled: tuple[Path, Path, str], folder: Path, words: Any, limit
     return done.stdout.decode(), "".join(f"{a}\n" for a in answers_of(folder, limit)), chat
 
 
-def pieces_of_words() -> list[tuple[str, float]]:
-    """Return a vocabulary of Unigram for the model: capital letters become beginnings of words.
-
-    Tokens that are in no answer become other characters.
-    """
-    others = iter((MARK, *",.?\n", "do", "ow", MARK + "a"))
-    rows = []
-    for word, place in sorted(tokenizer().get_vocab().items(), key=lambda row: row[1]):
-        letter = word.isascii() and word.isalpha()
-        piece = word if letter or word in MARKS else next(others, f"<{place}>")
-        rows.append((MARK + word.lower() if letter and word.isupper() else piece, -place / 99))
-    return rows
-
-
 def test_chat_with_unigram_matches_transformers(
     compiled: tuple[Path, Path, str], tmp_path: Path
 ) -> None:
-    inner = Tokenizer(models.Unigram(pieces_of_words(), unk_id=0))
-    inner.pre_tokenizer = pre_tokenizers.Metaspace()
-    inner.decoder = decoders.Sequence([decoders.Replace(MARK, " "), decoders.Fuse()])
-    words = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=inner,
-        **dict(zip(("unk_token", "bos_token", "eos_token"), MARKS, strict=True)),
-        chat_template=TEMPLATE,
-    )
     folder = shutil.copytree(compiled[0], tmp_path / "model")
-    ours, theirs, _ = chatted_by(compiled, folder, words, LIMIT)
+    ours, theirs, _ = chatted_by(compiled, folder, unigram_words(), LIMIT)
     assert ours == theirs
     assert " " in ours.strip()
     assert len(set(ours)) > 6
