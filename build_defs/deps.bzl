@@ -366,6 +366,7 @@ DEPS = {
         "trainings": ["//:api", "//:root", "//backends", "//compiler:ir", "//compiler:optim", "//compiler:sparse", "//tests/backends:every", "//tests/compiler:small_nets", "//tests/compiler:transformers", "//tests/replay", "@pypi//numpy"],
     },
     "tests/bindings": {
+        "test_android": ["//:root", "//backends", "//devices", "//tests/backends/c:programs"],
         "test_java": ["//:root", "//backends", "//backends/native", "//devices", "//tests/backends/c:programs", "@pypi//numpy", "@pypi//safetensors"],
     },
     "tests/cli": {
