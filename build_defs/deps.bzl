@@ -366,8 +366,10 @@ DEPS = {
         "trainings": ["//:api", "//:root", "//backends", "//compiler:ir", "//compiler:optim", "//compiler:sparse", "//tests/backends:every", "//tests/compiler:small_nets", "//tests/compiler:transformers", "//tests/replay", "@pypi//numpy"],
     },
     "tests/bindings": {
+        "checks": ["@pypi//numpy", "@pypi//pytest"],
         "test_android": ["//:root", "//backends", "//devices", "//tests/backends/c:programs"],
-        "test_java": ["//:root", "//backends", "//backends/native", "//devices", "//tests/backends/c:programs", "@pypi//numpy", "@pypi//safetensors"],
+        "test_java": ["//:root", "//backends", "//backends/native", "//devices", "//tests/backends/c:programs", "//tests/bindings:checks", "@pypi//numpy", "@pypi//safetensors"],
+        "test_java_aarch64": ["//:root", "//backends", "//backends/native", "//devices", "//tests/backends/c:programs", "//tests/backends/c:runner", "//tests/bindings:checks", "@pypi//numpy", "@pypi//safetensors"],
     },
     "tests/cli": {
         "remaining": ["//:api", "//:errors", "//:extras", "//:root", "//:terminal", "//backends/c", "//backends/native", "//cli:export", "//cli:lib", "//compiler:backward", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//devices", "//farm/boards", "//farm/cli:base", "//farm/cli:lib", "//farm/transports", "//finetune/lm", "//models:find", "//tests/farm:helpers", "//tests/repo", "@pypi//click", "@pypi//numpy", "@pypi//pillow", "@pypi//rich", "@pypi//safetensors"],

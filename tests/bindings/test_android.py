@@ -19,6 +19,14 @@ APP = Path(__file__).parents[2] / "bindings" / "java" / "app"
 MANIFEST = APP / "src" / "main" / "AndroidManifest.xml"
 FRAMEWORK = Path("/usr/share/android-framework-res/framework-res.apk")
 TOOLS = ("aapt", "zipalign", "apksigner", "keytool")
+OPTIONS = {
+    "--min-sdk-version": "minSdk",
+    "--target-sdk-version": "targetSdk",
+    "--version-code": "versionCode",
+    "--version-name": "versionName",
+    "--ignore-assets": "ignoreAssetsPattern",
+}
+"""Options of aapt by what Gradle takes them from."""
 KEY = ("-storepass", "unused", "-keypass", "unused", "-keyalg", "RSA", "-dname", "CN=test")
 
 pytestmark = pytest.mark.skipif(
@@ -55,11 +63,9 @@ def a_packed_app(artifact: Artifact, tmp_path_factory: pytest.TempPathFactory) -
     (folder / MANIFEST.name).write_text(
         text.replace("<manifest ", f'<manifest package="{package}" ')
     )
-    numbers = ("--min-sdk-version", setting("minSdk"), "--target-sdk-version", setting("targetSdk"))
-    numbers += ("--version-code", setting("versionCode"), "--version-name", setting("versionName"))
-    ignored = ("--ignore-assets", setting("ignoreAssetsPattern"))
+    options = [word for option, name in OPTIONS.items() for word in (option, setting(name))]
     inputs = ("-M", folder / MANIFEST.name, "-A", artifact.folder, "-I", FRAMEWORK)
-    call("aapt", "package", "-f", *inputs, *ignored, *numbers, "-F", folder / "app.apk")
+    call("aapt", "package", "-f", *inputs, *options, "-F", folder / "app.apk")
     return folder / "app.apk"
 
 

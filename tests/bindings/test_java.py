@@ -1,6 +1,5 @@
 """The Java library on this machine's JVM: training equals Python's bit for bit."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -17,11 +16,18 @@ from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.backends.registry import open_session
 from pockengine.devices import load_device
 from pockengine.tests.backends.c.programs import compile_for, convolutional_graph
+from pockengine.tests.bindings.checks import (
+    CHECKS,
+    LIBRARY,
+    ROOT,
+    batches_of,
+    bytes_of,
+    call,
+    compile_checks,
+    java_home,
+)
 
-ROOT = Path(__file__).parents[2] / "bindings" / "java"
-LIBRARY = ROOT / "library" / "src" / "main"
-CHECKS = Path(__file__).parent / "java" / "Checks.java"
-STEPS, BATCH, RATE = 20, 4, 0.1
+STEPS, RATE = 20, 0.1
 
 REFUSALS = """\
 program: IllegalArgumentException: the native library has no program "words"; it has: small_cnn
@@ -52,34 +58,9 @@ went on true at 3
 """
 
 
-def call(*command: object, **environment: str) -> str:
-    done = subprocess.run(
-        [str(word) for word in command],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
-    return done.stdout
-
-
-def java_home() -> Path:
-    """Return the home of `javac`'s JDK."""
-    compiler = shutil.which("javac")
-    if compiler is None:
-        pytest.skip("javac is not installed (apt-get install openjdk-17-jdk-headless)")
-    return Path(compiler).resolve().parents[1]
-
-
 @pytest.fixture(name="classes", scope="module")
 def the_compiled_java(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    java_home()
-    folder = tmp_path_factory.mktemp("classes")
-    sources = [*sorted((LIBRARY / "java").rglob("*.java")), CHECKS]
-    options = ("--release", "11", "-Xlint:all,-try", "-Werror")
-    call("javac", *options, "-d", folder, *sources)
-    return folder
+    return compile_checks(tmp_path_factory.mktemp("classes"))
 
 
 @pytest.fixture(name="artifact", scope="module")
@@ -90,14 +71,7 @@ def a_small_cnn(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 
 @pytest.fixture(name="batches")
 def the_batches() -> list[Mapping[str, np.ndarray]]:
-    rng = np.random.default_rng(0)
-    return [
-        {
-            "x": rng.standard_normal((BATCH, 12, 12, 3)).astype(np.float32),
-            "labels": rng.integers(0, 5, BATCH),
-        }
-        for _ in range(STEPS)
-    ]
+    return batches_of(STEPS)
 
 
 def built(artifact: Artifact, folder: Path) -> Path:
@@ -115,7 +89,7 @@ def test_training_equals_python_bit_for_bit(
 ) -> None:
     """Training stops after 12 steps and resumes; the JVM checks each JNI call."""
     data = tmp_path / "data"
-    data.write_bytes(b"".join(batch[name].tobytes() for batch in batches for name in batch))
+    data.write_bytes(bytes_of(batches))
     library = built(artifact, tmp_path / "build")
     options = ("-Xcheck:jni", "-Xss512k", f"-Dpockengine.library={library}", "-cp", classes)
     printed = call("java", *options, "Checks", artifact.weights, data, tmp_path).splitlines()
