@@ -2,6 +2,7 @@
 
 import json
 import random
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,18 @@ def test_tokens_and_texts_match_tokenizers(kind: str, program: Path) -> None:
     for text, ids, (tokens, decoded) in zip(texts, expected, found, strict=True):
         assert tokens == ids, text
         assert decoded == tokenizer.decode(ids), text
+
+
+def test_long_runs_of_marks_are_put_in_order(program: Path) -> None:
+    """Of two classes in the wrong order, and of all classes at random; with equal ones in each."""
+    tokenizer, drawn = KINDS["qwen"](), random.Random(0)
+    marks = [c for c in map(chr, range(0x300, 0x370)) if unicodedata.combining(c)]
+    runs = ["\u0301" * 60_000 + "\u0323" * 60_000, "".join(drawn.choices(marks, k=2_000))]
+    texts = [f"a{run}e{run}" for run in runs] + runs
+    found = tokenized(program, tokenizer_table(tokenizer), texts)
+    for text, (tokens, decoded) in zip(texts, found, strict=True):
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        assert (tokens, decoded) == (ids, tokenizer.decode(ids))
 
 
 def test_qwen_pattern_is_supported() -> None:

@@ -1,6 +1,8 @@
 /* Unicode's normalization form C: canonical decomposition, canonical order, composition. */
 #include "pe_tokenizer_table.h"
 
+#include <string.h>
+
 enum { FIRST_SYLLABLE = 0xac00, LEADS = 0x1100, VOWELS = 0x1161, TRAILS = 0x11a7 };
 enum { LEAD_COUNT = 19, VOWEL_COUNT = 21, TRAIL_COUNT = 28, PLAIN = 0x300 };
 
@@ -53,23 +55,45 @@ static uint32_t composed(const pe_tokenizer *t, uint32_t a, uint32_t b) {
     return row ? row[2] : 0;
 }
 
+/* Sorts marks by their classes; those of one class stay in their order. */
+static void order(const pe_tokenizer *t, uint32_t *marks, size_t count, uint32_t *sorted) {
+    size_t places[257] = {0};
+    for (size_t i = 0; i < count; i++) {
+        places[combining(t, marks[i]) + 1]++;
+    }
+    for (int class = 1; class < 257; class++) {
+        places[class] += places[class - 1];
+    }
+    for (size_t i = 0; i < count; i++) {
+        sorted[places[combining(t, marks[i])]++] = marks[i];
+    }
+    memcpy(marks, sorted, count * sizeof *marks);
+}
+
 /* Decomposes a text in canonical order; returns the number of characters. */
-static size_t spread(const pe_tokenizer *t, const unsigned char *text, size_t bytes,
-                     uint32_t *room) {
-    size_t count = 0, length;
+static size_t spread(const pe_tokenizer *t, const unsigned char *text, size_t bytes, uint32_t *room,
+                     uint32_t *sorted) {
+    size_t count = 0, marks = 0, length; /* marks: where the last run of them begins */
+    unsigned last = 0;
+    bool ordered = true;
     for (size_t at = 0; at < bytes; at += length) {
         const uint32_t c = pe_tk_character(text, bytes, at, &length);
-        const size_t added = decompose(t, c, room + count);
-        for (size_t i = count; i < count + added; i++) {
-            const uint32_t held = room[i];
-            const unsigned class = combining(t, held);
-            size_t j = i;
-            for (; class && j && combining(t, room[j - 1]) > class; j--) {
-                room[j] = room[j - 1];
+        const size_t end = count + decompose(t, c, room + count);
+        for (; count < end; count++) {
+            const unsigned class = combining(t, room[count]);
+            if (!class) {
+                if (!ordered) {
+                    order(t, room + marks, count - marks, sorted);
+                }
+                marks = count + 1;
+                ordered = true;
             }
-            room[j] = held;
+            ordered = ordered && (!class || class >= last);
+            last = class;
         }
-        count += added;
+    }
+    if (!ordered) {
+        order(t, room + marks, count - marks, sorted);
     }
     return count;
 }
@@ -111,8 +135,9 @@ static size_t put(uint32_t c, unsigned char *result) {
 }
 
 size_t pe_tk_nfc(const pe_tokenizer *t, const unsigned char *text, size_t bytes,
-                 unsigned char *result, uint32_t *room) {
-    const size_t count = join(t, room, spread(t, text, bytes, room));
+                 unsigned char *result, const pe_tk_buffers *buffers) {
+    uint32_t *room = buffers->characters;
+    const size_t count = join(t, room, spread(t, text, bytes, room, room + buffers->room));
     size_t written = 0;
     for (size_t i = 0; i < count; i++) {
         written += put(room[i], result + written);

@@ -275,7 +275,7 @@ pe_tk_text pe_tk_normalize(const pe_tokenizer *t, const unsigned char *text, siz
     const bool marks = flags & (PE_TK_MARK | PE_TK_PREPEND | PE_TK_AT_SPACES);
     pe_tk_text result = {text, NULL, bytes};
     if (flags & PE_TK_NFC && !is_plain(text, bytes)) {
-        result.count = pe_tk_nfc(t, text, bytes, buffers->bytes[0], buffers->characters);
+        result.count = pe_tk_nfc(t, text, bytes, buffers->bytes[0], buffers);
         result.bytes = buffers->bytes[0];
         return result;
     }

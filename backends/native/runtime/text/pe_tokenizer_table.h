@@ -180,10 +180,6 @@ size_t pe_tk_strip(const pe_tokenizer *t, const char **text, size_t bytes);
 size_t pe_tk_piece(const pe_tokenizer *t, const unsigned char *text, size_t bytes, size_t at,
                    size_t *ends);
 
-/* Normalizes to NFC. `room` has 2 numbers for each byte of the text, the result at most 3 bytes. */
-size_t pe_tk_nfc(const pe_tokenizer *t, const unsigned char *text, size_t bytes,
-                 unsigned char *result, uint32_t *room);
-
 /* The end of the match of a pattern's steps at `at`, or `at` if there is none. */
 size_t pe_tk_match(const pe_tokenizer *t, uint32_t step, const unsigned char *text, size_t bytes,
                    size_t at);
@@ -235,6 +231,11 @@ typedef struct pe_tk_buffers {
     uint32_t *characters;
     size_t room;
 } pe_tk_buffers;
+
+/* Normalizes to NFC: the result has at most 3 bytes for each byte of the text. `buffers->room` is
+ * that, and `characters` has room for twice as many. */
+size_t pe_tk_nfc(const pe_tokenizer *t, const unsigned char *text, size_t bytes,
+                 unsigned char *result, const pe_tk_buffers *buffers);
 
 /* Normalizes a part of a text, which is the first one or not. The result is in the text itself or
  * in the buffers; bytes beyond their room are dropped. NFC tracks no spans. */
