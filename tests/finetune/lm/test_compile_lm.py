@@ -221,7 +221,11 @@ def test_errors_name_the_fault_of_a_chat(compiled: tuple[Path, Path, str]) -> No
         ("a" * 70000, (), "the chat has more than"),
         ("a", ("--tokenizer=none.bin",), "cannot map the tokenizer's table none.bin"),
         ("a", ("--tokenizer=damaged.bin",), "is damaged: its checksum differs"),
-        ("a", ("--temperature=1", "--top-p=2"), "at most 1, not 2"),
+        (
+            "a",
+            ("--temperature=1", "--top-p=2"),
+            'SHARE above 0, of at most 1, not "2"',
+        ),
     ):
         done = chatted(compiled, lines, *more)
         assert done.returncode != 0

@@ -12,7 +12,7 @@
 
 #define PE_COUNT_LIMIT 1000000000
 
-typedef enum value_kind { COUNT, RATE, TEXT, STOP, CHOICE, FLAG, OPTIONAL } value_kind;
+typedef enum value_kind { COUNT, RATE, SHARE, TEXT, STOP, CHOICE, FLAG, OPTIONAL } value_kind;
 
 enum {
     FINETUNE = 1 << PE_COMMAND_FINETUNE,
@@ -121,7 +121,7 @@ static const option rows[] = {
      "maximum number of tokens per answer; default: all positions"},
     {"temperature", CHAT, RATE, AT(temperature), 0, 0, NULL, "NUMBER",
      "sampling temperature; default: 0, the most likely tokens"},
-    {"top-p", CHAT, RATE, AT(top_p), 0, 0, NULL, "SHARE",
+    {"top-p", CHAT, SHARE, AT(top_p), 0, 0, NULL, "SHARE",
      "sample from the fewest tokens with this total probability; default: 1"},
     {"stop", CHAT, STOP, 0, 0, PE_MOST_STOPS, NULL, "TEXT",
      "end an answer before this text; up to 16 of them"},
@@ -152,12 +152,14 @@ static bool parse_count(const option *row, const char *text, int64_t *value) {
     return errno == 0 && end != text && *end == '\0' && *value >= row->least && *value <= row->most;
 }
 
-/* A rate is a number that f32 can hold, and does not round to 0. */
-static bool parse_rate(const char *text, double *value) {
+/* A rate is a number that f32 can hold, and does not round to 0; a share is in (0, 1]. */
+static bool parse_rate(const option *row, const char *text, double *value) {
     char *end;
     *value = strtod(text, &end);
-    const bool held = *value >= 0 && *value <= (double)FLT_MAX;
-    return end != text && *end == '\0' && held && ((float)*value > 0 || *value == 0);
+    const double most = row->kind == SHARE ? 1 : (double)FLT_MAX;
+    const bool held = *value >= 0 && *value <= most;
+    const bool zero = row->kind == RATE && *value == 0;
+    return end != text && *end == '\0' && held && ((float)*value > 0 || zero);
 }
 
 static bool parse_choice(const option *row, const char *text, int *value) {
@@ -177,7 +179,8 @@ static bool take(pe_options *o, const option *row, const char *text) {
     case COUNT:
         return parse_count(row, text, place);
     case RATE:
-        return parse_rate(text, place);
+    case SHARE:
+        return parse_rate(row, text, place);
     case CHOICE:
         return parse_choice(row, text, place);
     case STOP:
@@ -207,13 +210,13 @@ static const option *find_option(const char *name, size_t length) {
 /* Explains which values an option takes. */
 static pe_status refuse(const option *row, const char *value, char *message) {
     char range[64] = "";
-    if (row->kind == COUNT && row->most < PE_COUNT_LIMIT) {
+    if (row->kind == COUNT) {
         snprintf(range, sizeof range, " from %lld to %lld", (long long)row->least,
                  (long long)row->most);
-    } else if (row->kind == COUNT) {
-        snprintf(range, sizeof range, " of at least %lld", (long long)row->least);
     } else if (row->kind == STOP) {
         snprintf(range, sizeof range, ", at most %d that are not empty", PE_MOST_STOPS);
+    } else if (row->kind == SHARE) {
+        snprintf(range, sizeof range, " above 0, of at most 1");
     } else if (row->kind == RATE) {
         snprintf(range, sizeof range, " that is 0, or from %.2g to %.2g", FLT_TRUE_MIN, FLT_MAX);
     }
