@@ -88,7 +88,7 @@ def build_bench(source: str, device: Device, program: Path, flags: Sequence[str]
     toolchain = find_toolchain(device)
     headers = [f"-I{folder}" for folder in (*runtime_folders(), BENCH)]
     compile_ = [*toolchain.command, *FLAGS, *flags, *headers, "-c"]
-    sources = (text, *(runtime_file(f"pe_{part}.c") for part in ("memory", "pool")))
+    sources = (text, *(runtime_file(f"pe_{part}.c") for part in ("memory", "pool", "threads")))
     objects = [f"{program}-{source.stem}.o" for source in sources]  # programs are built at once
     commands = [
         [*compile_, str(source), "-o", out] for source, out in zip(sources, objects, strict=True)

@@ -79,4 +79,4 @@ def test_cpus_of_an_architecture_share_a_libc(
     monkeypatch.setattr(alone, "subprocess", SimpleNamespace(run=run))
     alone.build_bench("", load_device("rpi5"), tmp_path / "bench")
     cpus = [[word for word in command if word.startswith("-mcpu")] for command in commands]
-    assert cpus == [*[["-mcpu=cortex_a76"]] * 3, ["-mcpu=baseline"]]
+    assert cpus == [*[["-mcpu=cortex_a76"]] * 4, ["-mcpu=baseline"]]
