@@ -15,7 +15,7 @@ from pockengine.compiler.ir import Value
 from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.program import Program
 
-ABI = 14
+ABI = 15
 """Version of the functions that a library exports, and of their arguments."""
 
 Types = Mapping[str, TensorType]

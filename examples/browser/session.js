@@ -3,7 +3,7 @@
 // With threads it needs an isolated page, and runs in a worker: a page itself must not wait.
 "use strict";
 
-const PE_ABI = 14; // of pe.h
+const PE_ABI = 15; // of pe.h
 const MESSAGE_BYTES = 512;
 const ARRAYS = { f32: Float32Array, i32: Int32Array, i64: BigInt64Array };
 const FILE_TYPES = { F32: "f32", I32: "i32", I64: "i64" };

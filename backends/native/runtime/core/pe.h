@@ -54,7 +54,7 @@ extern "C" {
 
 /* Version of the interface compiled into programs and callers: pe_init and pe_open refuse another
  * number, of a program or of a caller. */
-#define PE_ABI 14
+#define PE_ABI 15
 
 #define PE_MAX_RANK 8
 #define PE_MESSAGE_BYTES 512
