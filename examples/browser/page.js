@@ -17,6 +17,10 @@ class Trainer {
       delete this.waiting[number];
       error === undefined ? done(outputs) : failed(new Error(error));
     };
+    this.worker.onerror = ({ message }) => {
+      const error = new Error(`trainer.js: ${message || "it cannot be loaded"}`);
+      Object.values(this.waiting).forEach(({ failed }) => failed(error));
+    };
   }
 
   trainStep(...inputs) {

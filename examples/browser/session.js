@@ -64,7 +64,8 @@ function startWorker(message) {
   return new Promise((done, failed) => {
     const worker = new Worker("thread.js");
     worker.onmessage = () => done(worker);
-    worker.onerror = (event) => failed(new Error(`thread.js: ${event.message}`));
+    worker.onerror = ({ message }) =>
+      failed(new Error(`thread.js: ${message || "it cannot be loaded"}`));
     worker.postMessage(message);
   });
 }

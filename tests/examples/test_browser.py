@@ -62,6 +62,11 @@ def page_of_one_thread(model: SmallCNN, tmp_path_factory: pytest.TempPathFactory
     return page_for("wasm32", model, tmp_path_factory.mktemp("page"))
 
 
+@pytest.fixture(name="threaded", scope="module")
+def page_of_several_threads(model: SmallCNN, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return page_for("wasm32-threads", model, tmp_path_factory.mktemp("page"))
+
+
 def page_for(device: str, model: SmallCNN, folder: Path) -> Path:
     write_page(compile_page(model, rows(), device), rows(), folder)
     return folder
@@ -90,8 +95,8 @@ class Observed(Isolated):
         self.end_headers()
 
 
-def checked_in_chromium(page: Path, profile: Path, query: str) -> list[float]:
-    """Open a page that trains on its rows; return the losses that it shows."""
+def shown_in_chromium(page: Path, profile: Path, query: str) -> str:
+    """Open a page; return its first answer: losses of its rows, or an error."""
     answers: Queue[str] = Queue()
     handler = partial(Observed, answers=answers, directory=str(page))
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
@@ -102,11 +107,14 @@ def checked_in_chromium(page: Path, profile: Path, query: str) -> list[float]:
             ["chromium", *options, address], stderr=subprocess.DEVNULL
         ) as browser:
             try:
-                answer = answers.get(timeout=120)
+                return answers.get(timeout=120)
             finally:
                 browser.kill()
                 server.shutdown()
-    return list(json.loads(answer))
+
+
+def checked_in_chromium(page: Path, profile: Path, query: str) -> list[float]:
+    return list(json.loads(shown_in_chromium(page, profile, query)))
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs for WebAssembly")
@@ -129,11 +137,20 @@ def test_the_page_in_chromium_has_cs_losses(
 
 @needs_chromium
 def test_threads_in_chromium_have_cs_losses(
-    model: SmallCNN, losses: list[float], tmp_path: Path
+    threaded: Path, losses: list[float], tmp_path: Path
 ) -> None:
-    page = page_for("wasm32-threads", model, tmp_path / "page")
-
     # In step 3 a ReLU has the other sign of an input near 0: threads add in another order.
-    found = checked_in_chromium(page, tmp_path / "profile", "check=2&threads=3")
+    found = checked_in_chromium(threaded, tmp_path / "profile", "check=2&threads=3")
 
     np.testing.assert_allclose(found, losses[:2], rtol=1e-5)
+
+
+@needs_chromium
+@pytest.mark.parametrize("missing", ["trainer.js", "thread.js"])
+def test_missing_workers_are_named(threaded: Path, missing: str, tmp_path: Path) -> None:
+    page = Path(shutil.copytree(threaded, tmp_path / "page"))
+    (page / missing).unlink()
+
+    shown = shown_in_chromium(page, tmp_path / "profile", "check=1&threads=2")
+
+    assert shown == f"{missing}: it cannot be loaded"
