@@ -14,10 +14,7 @@ def folder(
         deps = {},
         test_deps = [],
         data = {},
-        size = "medium",
-        sizes = {},
         tags = {},
-        timeouts = {},
         public = [],
         checked = CHECKED):
     """Declare the libraries, programs and tests of a folder, and the files that checks read.
@@ -42,19 +39,14 @@ def folder(
         frameworks, which a process gets from one set.
       test_deps: the same for all tests of the folder.
       data: files that a target reads when it runs.
-      size: size of the tests.
-      sizes: names of tests that have another, by it.
       tags: tags of tests.
-      timeouts: names of tests by their timeout, where it is not that of their size.
       public: names of libraries that every repository may use.
       checked: globs of the files that tests/repo reads.
     """
     package = native.package_name()
     of_tests = "tests" in package.split("/")
-    size_of = _by_name(sizes)
-    timeout_of = _by_name(timeouts)
     named = list(tests)
-    for argument in (deps, data, tags, size_of, timeout_of):
+    for argument in (deps, data, tags):
         named += [name for name in argument if name.startswith("test_")]
     files = {name: [name + ".py"] for name in list(libraries) + list(programs) + named}
     files.update({name: list(sources) for name, sources in srcs.items()})
@@ -108,14 +100,9 @@ def folder(
         labels = common[name]["deps"] + test_deps
         common[name]["deps"] = list({label: None for label in labels}.keys())
         pytest_test(
-            size = size_of.get(name, size),
-            timeout = timeout_of.get(name),
             tags = list(tags.get(name, [])),
             **common[name]
         )
-
-def _by_name(groups):
-    return {name: value for value, names in groups.items() for name in names}
 
 def _visibility(package, of_tests):
     """Let tests, the users of the folder, and the folder itself depend on it; on tests, tests alone."""
