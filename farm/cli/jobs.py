@@ -24,6 +24,7 @@ from pockengine.farm.jobs.store import Store
 from pockengine.farm.jobs.worker import Site
 from pockengine.farm.labgrid.pool import LabgridPool
 from pockengine.farm.names import check_name
+from pockengine.farm.results.database import check_stored
 from pockengine.farm.transports.transport import printable
 from pockengine.files import read_toml
 from pockengine.folders import data_folder
@@ -102,6 +103,7 @@ def run(
 @plain_errors
 def jobs(batch: str | None, as_json: bool, database: str | None) -> None:
     """List the batches, or the jobs of a BATCH: progress, and the output of failed jobs."""
+    check_stored(database)
     with closing(Store(database)) as store:
         known = batches(store)
         if batch is None:
@@ -126,6 +128,7 @@ def jobs(batch: str | None, as_json: bool, database: str | None) -> None:
 @plain_errors
 def leases(as_json: bool, database: str | None) -> None:
     """List the leases of boards, with their owners."""
+    check_stored(database)
     with closing(Store(database)) as store, closing(Leases(store)) as client:
         rows = ({key: row[key] for key in ("board", "label", "since")} for row in client.leased())
         print_rows(rows, "{board} {label} since {since}", "no board is leased", as_json)
@@ -142,6 +145,8 @@ def quarantine(
     board: str | None, reason: str | None, release: bool, as_json: bool, database: str | None
 ) -> None:
     """List quarantined boards with the reasons; quarantine or release one."""
+    if board is None:
+        check_stored(database)
     with closing(Store(database)) as store:
         ward = Quarantine(store)
         if board and reason:
@@ -164,6 +169,7 @@ def quarantine(
 @plain_errors
 def log(board: str | None, as_json: bool, database: str | None) -> None:
     """Print the history of boards, oldest event first."""
+    check_stored(database)
     with closing(Store(database)) as store:
         diary = (
             {key: row[key] for key in ("time", "board", "text")}

@@ -12,6 +12,7 @@ from rich.table import Table
 from pockengine.errors import FarmError
 from pockengine.farm.cli.base import CONSOLE, JSON, from_user, plain_errors
 from pockengine.farm.results.commits import history as commits_to
+from pockengine.farm.results.database import check_stored
 from pockengine.farm.results.gate import against, conclude, report
 from pockengine.farm.results.newest import newest
 from pockengine.farm.results.regression import Change, Comparison, figure
@@ -40,6 +41,7 @@ def compare(
     out: Path | None,
 ) -> None:
     """Compare the stored figures of a commit with a baseline's; exit with 1 on a regression."""
+    check_stored(database)
     results = Results(database)
     stored = results.find({"device": device} if device else None)
     if not stored:
@@ -100,6 +102,7 @@ def results_command(database: str | None, as_json: bool, **filters: str | None) 
 
 def stored(database: str | None, filters: Mapping[str, str | None]) -> list[Record]:
     """Return the records with the given values, oldest first."""
+    check_stored(database)
     results = Results(database)
     try:
         return results.find({name: value for name, value in filters.items() if value is not None})

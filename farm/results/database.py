@@ -44,6 +44,17 @@ def default_url(file: str) -> sql.URL:
     return sql.URL.create("sqlite", database=str(data_folder() / file))
 
 
+def check_stored(url: str | None) -> None:
+    """Raise FarmError if an SQLite file that a user names does not exist: opening creates it."""
+    if url is None:
+        return
+    parsed = parse_url(url)
+    file = parsed.database or ""
+    in_memory = not file or file.startswith((":", "file:"))
+    if parsed.get_backend_name() == "sqlite" and not in_memory and not Path(file).exists():
+        raise FarmError(f"{parsed!r}: there is no such file: name the database that was written to")
+
+
 def create_engine(url: sql.URL, exclusive: bool = False) -> sql.Engine:
     """Return an engine; nothing is connected yet. FarmError when the URL's driver is missing.
 

@@ -289,3 +289,26 @@ def test_shelf_boards_are_leased_while_in_use(monkeypatch: pytest.MonkeyPatch) -
     assert "desk" in output
     assert "host since" not in output
     assert farm("leases").output == "no board is leased\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["jobs"],
+        ["leases"],
+        ["log"],
+        ["quarantine"],
+        ["results"],
+        ["history", "step_ms"],
+        ["compare"],
+    ],
+    ids=" ".join,
+)
+def test_reading_creates_no_database(command: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "farm.sqlte"
+
+    result = farm(*command, "--database", f"sqlite:///{file}")
+
+    assert result.exit_code == 1
+    assert "farm.sqlte: there is no such file" in result.output
+    assert not file.exists()
