@@ -103,7 +103,8 @@ def _check_names(name: str, options: Mapping[str, Option], settings: Collection[
         raise CompileError(f"pass {name} has no option {', '.join(unknown)}; {known}")
     if missing:
         needed = "; ".join(f"{each}: {_values(options[each])}" for each in missing)
-        raise CompileError(f"pass {name} needs {needed}")
+        example = ", ".join(f"{each}=..." for each in missing)
+        raise CompileError(f"pass {name} needs {needed}; write {name}{{{example}}}")
 
 
 def _values(option: Option) -> str:

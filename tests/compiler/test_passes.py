@@ -80,7 +80,7 @@ def test_pass_text_round_trips(text: str) -> None:
     ("text", "fault"),
     [
         ("fuze", "there is no pass 'fuze'; the passes are absorb_updates"),
-        ("fuse", "pass fuse needs target: the name of a device"),
+        ("fuse", "pass fuse needs target: the name of a device; write fuse{target=...}"),
         ("differentiate{trained={}}", "needs optimizer: a call of .*Adadelta, .*Sgd"),
         ("dead_code{x=1}", "pass dead_code has no option x; it takes none"),
         ("tile_channels{bytes=1}", "has no option bytes; its options are memory_budget"),
