@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pockengine.compiler.ir.contents import Contents
+from pockengine.compiler.ir.contents import Contents, Lazy
 from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import DType
 from pockengine.compiler.ir.types import F32, TensorType
@@ -28,6 +28,20 @@ def halved_scales(exponents: np.ndarray) -> np.ndarray:
     return np.where(exponents == NAN, np.float32(np.nan), scales)
 
 
+def scales_of(exponents: Contents) -> Lazy:
+    """Return E8M0 scales as f32."""
+    if exponents.type.dtype is not DType.U8:
+        raise ValueError(f"its scales are {exponents.type}, and E8M0 as u8 is read")
+    type_ = TensorType(F32, exponents.type.shape)
+    return Lazy(type_, lambda: 2 * halved_scales(exponents.read()), "scales of MXFP8")
+
+
+def codes_of(pairs: np.ndarray) -> np.ndarray:
+    """Return twice the numbers of pairs of codes, the lower one first, along the last axis."""
+    codes = E2M1[np.stack([pairs & 15, pairs >> 4], axis=-1)]
+    return codes.reshape(*pairs.shape[:-1], 2 * pairs.shape[-1])
+
+
 def mxfp4(parts: Mapping[str, Contents], settings: Mapping[str, Any]) -> Grid:
     """Experts of gpt-oss: [experts, out, blocks, 16] pairs of codes, the lower one first.
 
@@ -37,22 +51,25 @@ def mxfp4(parts: Mapping[str, Contents], settings: Mapping[str, Any]) -> Grid:
     shape = blocks.type.shape
     if len(shape) != 4 or shape[-1] != NBYTES or blocks.type.dtype is not DType.U8:
         raise ValueError(f"its blocks are {blocks.type}, not u8[experts, out, blocks, {NBYTES}]")
-    if scales.type != TensorType(DType.U8, shape[:-1]):
-        raise ValueError(f"its blocks are {blocks.type}, with scales {scales.type}")
+    numbers = (*shape[:2], shape[2] * BLOCK)
+    return on_exponents(blocks, scales, numbers).transposed((0, 2, 1))
+
+
+def on_exponents(pairs: Contents, scales: Contents, shape: tuple[int, ...]) -> Grid:
+    """Return numbers of this shape; neighbors along the last axis share a scale E8M0."""
+    if shape[-1] % BLOCK or scales.type != TensorType(DType.U8, (*shape[:-1], shape[-1] // BLOCK)):
+        raise ValueError(f"its blocks are {pairs.type}, with scales {scales.type}")
 
     def load() -> tuple[np.ndarray, np.ndarray]:
-        pairs = blocks.read()
-        codes = E2M1[np.stack([pairs & 15, pairs >> 4], axis=-1)]
-        return codes.reshape(type_.shape), halved_scales(scales.read())
+        return codes_of(pairs.read()).reshape(shape), halved_scales(scales.read())
 
     exponents = scales.read()
     if exponents.size and exponents.max() == NAN:
         raise ValueError(f"its scale at {_first(exponents == NAN)} is NaN")
     least, most = (one + BIAS + 1 for one in _F16_EXPONENTS)
     fits = bool(np.all((exponents >= least) & (exponents <= most)))
-    type_ = TensorType(F32, (*shape[:2], shape[2] * BLOCK))
-    grid = Grid(type_, 2, load, 8 if fits else None, exact=DType.BF16)
-    return grid.transposed((0, 2, 1))
+    type_ = TensorType(F32, shape)
+    return Grid(type_, len(shape) - 1, load, 8 if fits else None, exact=DType.BF16)
 
 
 def _first(found: np.ndarray) -> list[int]:

@@ -18,6 +18,7 @@ from pockengine.compiler.ir.contents import Contents, Floats8, Lazy
 from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import DType
 from pockengine.errors import GraphError, ImportModelError, reason_of
+from pockengine.models.fp4 import modelopt
 from pockengine.models.fp8 import fp8
 from pockengine.models.mxfp4 import mxfp4
 from pockengine.models.packed_forms import (
@@ -26,6 +27,7 @@ from pockengine.models.packed_forms import (
     awq,
     bitsandbytes,
     compressed,
+    formats_of,
     gptq,
     torchao,
 )
@@ -58,7 +60,17 @@ class PackedFormat:
 _WORDS = ("qweight", "qzeros", "scales", "g_idx")
 _STATE = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
 _SCALES = ("weight_scale_inv", "weight_scale")
-_COMPRESSED = ("packed", "scale", "zero_point", "shape", "g_idx")
+_COMPRESSED = ("packed", "scale", "zero_point", "shape", "g_idx", "global_scale")
+_MODELOPT = (
+    *("weight", "weight_scale", "weight_scale_2", "input_scale", "pre_quant_scale"),
+    *("k_scale", "v_scale"),  # of a cache in 8 bits
+)
+_FP8 = PackedFormat(
+    "FP8",
+    (".weight_scale_inv", ".weight_scale"),
+    tuple(f".{part}" for part in ("weight", *_SCALES, "activation_scale", "input_scale")),
+    fp8,
+)
 FORMATS: Mapping[str, PackedFormat] = {
     "gptq": PackedFormat("GPTQ", (".qweight",), tuple(f".{part}" for part in _WORDS), gptq),
     "awq": PackedFormat("AWQ", (".qweight",), tuple(f".{part}" for part in _WORDS[:3]), awq),
@@ -81,14 +93,18 @@ FORMATS: Mapping[str, PackedFormat] = {
     "compressed-tensors": PackedFormat(
         "compressed-tensors",
         (".weight_scale",),
-        (".weight", *(f".weight_{part}" for part in _COMPRESSED), ".input_scale"),
+        (
+            ".weight",
+            *(f".weight_{part}" for part in _COMPRESSED),
+            ".input_scale",
+            ".input_global_scale",
+        ),
         compressed,
     ),
-    "fp8": PackedFormat(
-        "FP8",
-        (".weight_scale_inv", ".weight_scale"),
-        tuple(f".{part}" for part in ("weight", *_SCALES, "activation_scale", "input_scale")),
-        fp8,
+    "fp8": _FP8,
+    "fbgemm_fp8": _FP8,
+    "modelopt": PackedFormat(
+        "ModelOpt", (".weight_scale",), tuple(f".{part}" for part in _MODELOPT), modelopt
     ),
     "mxfp4": PackedFormat("MXFP4", ("_blocks",), ("_blocks", "_scales"), mxfp4, weight=""),
 }
@@ -133,8 +149,7 @@ def format_of(folder: Path, settings: Settings) -> PackedFormat:
     if form.decode is compressed:
         sparsity = settings.get("sparsity_config")
         sparse = sparsity.get("format", "dense") if isinstance(sparsity, Mapping) else "dense"
-        formats = [settings.get("format"), *_group_formats(settings)]
-        unknown = [str(one) for one in formats if one not in COMPRESSED]
+        unknown = [str(one) for one in formats_of(settings) if one not in COMPRESSED]
         if unknown or sparse != "dense" or _transforms(settings):
             kind = "rotated" if _transforms(settings) else sparse
             raise ImportModelError(
@@ -144,13 +159,6 @@ def format_of(folder: Path, settings: Settings) -> PackedFormat:
                 "is not quantized"
             )
     return form
-
-
-def _group_formats(settings: Settings) -> list[Any]:
-    """Return the formats that groups of layers have of their own."""
-    groups = settings.get("config_groups")
-    each = groups.values() if isinstance(groups, Mapping) else ()
-    return [group["format"] for group in each if isinstance(group, Mapping) and group.get("format")]
 
 
 def _transforms(settings: Settings) -> bool:

@@ -2,7 +2,7 @@
 
 GPTQ: AutoGPTQ's QuantLinear. AWQ: AutoAWQ's `packing_utils`, version "gemm". NF4 and FP4:
 bitsandbytes' `QuantState`. torchao: `IntxUnpackedToInt8Tensor`. compressed-tensors (llm-compressor,
-vLLM): formats "pack-quantized", "int-quantized" and "float-quantized" of 8 bits.
+vLLM): formats "pack-quantized", "int-quantized", "float-quantized" of 8 bits, and those of fp4.py.
 """
 
 import json
@@ -16,7 +16,9 @@ from pockengine.compiler.ir.contents import Contents, Lazy
 from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import DType, converted
 from pockengine.compiler.ir.types import F32, Shape, TensorType
+from pockengine.models.fp4 import fp4
 from pockengine.models.fp8 import finite, scaled
+from pockengine.models.mxfp4 import scales_of
 
 WORD = 32
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
@@ -136,8 +138,19 @@ COMPRESSED = (
     "float-quantized",
     "naive-quantized",
     "mixed-precision",
+    "nvfp4-pack-quantized",
+    "mxfp4-pack-quantized",
+    "mxfp8-quantized",
 )
-"""Formats of compressed-tensors that may have integers, or floats of 8 bits."""
+"""Formats of compressed-tensors: integers, and floats of 8 and 4 bits."""
+
+
+def formats_of(settings: Mapping[str, Any]) -> list[Any]:
+    """Return the format of compressed-tensors, and those of groups of layers."""
+    groups = settings.get("config_groups")
+    each = groups.values() if isinstance(groups, Mapping) else ()
+    own = [group["format"] for group in each if isinstance(group, Mapping) and group.get("format")]
+    return [settings.get("format"), *own]
 
 
 def compressed(parts: Parts, settings: Mapping[str, Any]) -> Grid | Lazy:
@@ -149,12 +162,15 @@ def compressed(parts: Parts, settings: Mapping[str, Any]) -> Grid | Lazy:
     if "weight_packed" not in parts:
         codes = parts["weight"]
         if codes.type.dtype is DType.F32 and _has_floats(settings):  # of 8 bits in the file
-            return scaled(codes, scales, _block(settings, codes.type.shape, scales.type.shape))
+            factors = scales_of(scales) if "mxfp8-quantized" in formats_of(settings) else scales
+            return scaled(codes, factors, _block(settings, codes.type.shape, scales.type.shape))
         shape, half = codes.type.shape, 1 << 7
         if len(shape) != 2 or codes.type.dtype is not DType.I8:
             raise ValueError(f"its weight is {codes.type}, and 8-bit integers are read")
         return _grouped(shape, codes.read, (scales, parts), half)
     words = parts["weight_packed"]
+    if words.type.dtype is DType.U8:
+        return fp4(parts)
     shape = tuple(int(size) for size in parts["weight_shape"].read())
     bits = _declared_bits(settings, words.type, shape)
 

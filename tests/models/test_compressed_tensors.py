@@ -174,10 +174,10 @@ def test_other_formats_are_refused_by_name(tmp_path: Path) -> None:
     for changes, fact in (
         ({"format": None, "sparsity_config": "x"}, "in the format None (dense); pack-quantized"),
         ({"format": ["dense"]}, "in the format ['dense'] (dense)"),
-        ({"format": "nvfp4-pack-quantized"}, "in the format nvfp4-pack-quantized (dense); pack-"),
+        ({"format": "mxfp6-pack-quantized"}, "in the format mxfp6-pack-quantized (dense); pack-"),
         (
-            {"config_groups": {"g": {"weights": WEIGHTS, "format": "mxfp8-quantized"}}},
-            "in the format mxfp8-quantized (dense)",
+            {"config_groups": {"g": {"weights": WEIGHTS, "format": "mxfp6-quantized"}}},
+            "in the format mxfp6-quantized (dense)",
         ),
         (
             {"transform_config": {"config_groups": {"u": {"type": "hadamard"}}}},
