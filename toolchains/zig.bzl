@@ -27,6 +27,9 @@ _LINK = [
     ACTION_NAMES.cpp_link_nodeps_dynamic_library,
 ]
 
+# The target whose libc is built once for all of its CPUs, like by backends/native/build.py: 75 s each.
+_SHARED_LIBC = "aarch64-linux-musl"
+
 def _set(actions, flags, mode = None):
     return flag_set(
         actions = actions,
@@ -34,7 +37,9 @@ def _set(actions, flags, mode = None):
         with_features = [with_feature_set(features = [mode])] if mode else [],
     )
 
-def _features(target_flags):
+def _features(target, cpu, flags):
+    compiled = ["-target", target, "-mcpu=" + cpu] + flags
+    linked = ["-target", target, "-mcpu=" + ("baseline" if target == _SHARED_LIBC else cpu)] + flags
     return [
         feature(name = "opt"),
         feature(name = "dbg"),
@@ -43,9 +48,12 @@ def _features(target_flags):
             name = "default_flags",
             enabled = True,
             flag_sets = [
-                _set(_COMPILE + _LINK, target_flags),
-                # Zig enables a trapping UBSan by default; separate tests run with sanitizers.
-                _set(_COMPILE, ["-Wall", "-Wextra", "-fno-sanitize=undefined"]),
+                _set(_COMPILE, compiled),
+                _set(_LINK, linked),
+                # Zig enables a trapping UBSan by default; separate tests run with sanitizers. When
+                # linking, it builds a runtime for it.
+                _set(_COMPILE + _LINK, ["-fno-sanitize=undefined"]),
+                _set(_COMPILE, ["-Wall", "-Wextra"]),
                 _set(_COMPILE, ["-O3", "-DNDEBUG"], "opt"),
                 _set(_COMPILE, ["-g"], "dbg"),
                 _set(_LINK, ["-s"], "opt"),
@@ -67,7 +75,6 @@ def _features(target_flags):
 
 def _zig_config_impl(ctx):
     target = ctx.attr.target
-    flags = ["-target", target, "-mcpu=" + ctx.attr.cpu] + ctx.attr.flags
     unused = ["cpp", "gcov", "ld", "nm", "objdump", "strip"]
     return cc_common.create_cc_toolchain_config_info(
         ctx = ctx,
@@ -83,7 +90,7 @@ def _zig_config_impl(ctx):
             tool_path(name = "gcc", path = "zig_cc.sh"),
             tool_path(name = "ar", path = "zig_ar.sh"),
         ] + [tool_path(name = name, path = "/bin/false") for name in unused],
-        features = _features(flags),
+        features = _features(target, ctx.attr.cpu, ctx.attr.flags),
     )
 
 _zig_config = rule(
