@@ -64,7 +64,7 @@ def table_of(patterns: Sequence[str], behavior: str = "isolated") -> bytes:
 
 
 def check(program: Path, tokenizer: Tokenizer, table: bytes, texts: list[str]) -> None:
-    expected = [row.ids for row in tokenizer.encode_batch(texts, add_special_tokens=False)]
+    expected = [row.ids for row in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
     for text, ids, (tokens, _) in zip(
         texts, expected, tokenized(program, table, texts), strict=True
     ):

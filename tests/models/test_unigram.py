@@ -54,7 +54,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check(program: Path, tokenizer: Tokenizer, texts: list[str]) -> None:
-    rows = tokenizer.encode_batch(texts, add_special_tokens=False)
+    rows = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
     found = tokenized(program, tokenizer_table(tokenizer), texts)
     for text, row, (tokens, decoded) in zip(texts, rows, found, strict=True):
         assert tokens == row.ids, text[:1000]
