@@ -527,6 +527,7 @@ DEPS = {
         "test_progress": ["//:root", "//farm:lib", "@pypi//rich"],
     },
     "tests/finetune/lm": {
+        "conftest": ["//:root", "//tests/models:shared_traces", "@pypi//pytest"],
         "decoders": ["//:root", "//tests/models:tokenizer_kinds"],
         "remaining": ["//:api", "//:errors", "//:root", "//cli:lib", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//finetune", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/zoo:zoo_lib", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],
         "test_c_texts": ["//:root", "//backends/native", "//finetune/lm", "//models", "//tests/backends/c:harness", "//tests/finetune/lm:decoders", "//tests/models:tokenizer_kinds", "//tests/models:unigram_kinds", "@pypi//numpy"],
@@ -613,6 +614,7 @@ DEPS = {
         "gptq_folder": ["//:root", "//tests/zoo:zoo_lib", "@pypi//numpy", "@pypi//safetensors"],
         "lora_steps": ["//:root", "//compiler", "//compiler:forward", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//models", "@pypi//numpy"],
         "remaining": ["//:errors", "//:root", "//compiler:forward", "//compiler:ir", "//compiler:sparse", "//models", "//models:find", "//models:registry", "//models:tiny_training", "//tests/compiler:small_nets", "//tests/finetune/lm:decoders", "//tests/models:lora_steps", "//tests/zoo:zoo_lib", "@pypi//numpy", "@pypi//safetensors"],
+        "shared_traces": ["//:root", "//compiler:ir", "//frontends/torch", "//models", "@pypi//pytest"],
         "test_decoder_files": ["//:errors", "//:root", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//models", "//tests/fuzz:damage", "//tests/models:families", "//tests/zoo:zoo_lib", "@pypi//hypothesis", "@pypi//numpy", "@pypi//safetensors"],
         "test_decoding": ["//:api", "//:errors", "//:root", "//backends", "//compiler", "//compiler:forward", "//compiler:ir", "//compiler:memory", "//devices", "//models", "//tests/models:families", "//tests/zoo:zoo_lib", "@pypi//numpy"],
         "test_find_onnx": ["//:errors", "//:root", "//models:find", "@pypi//numpy"],
