@@ -425,7 +425,7 @@ DEPS = {
         "test_schema": ["//:errors", "//:root", "//devices"],
     },
     "tests/docs": {
-        "conftest": ["@pypi//pytest"],
+        "conftest": ["//:root", "//tests/docs:warm_command", "@pypi//pytest"],
         "figures": ["//:errors", "//:root", "//farm/results"],
         "test_alone_pages": ["//:root", "//tests/docs:page"],
         "test_board_pages": ["//:root", "//tests/docs:page", "//tests/farm:helpers"],

@@ -1,4 +1,4 @@
-"""A fixture: the environment of a reader who follows a page."""
+"""Fixtures: the environment of a reader who follows a page, and one with a faster command."""
 
 import os
 import sys
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from pockengine.tests.docs.warm_command import warm_command
 
 
 @pytest.fixture
@@ -27,3 +29,19 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dic
     for name, module in list(sys.modules.items()):  # other pages write their own net.py
         if str(getattr(module, "__file__", None)).startswith(str(desk)):
             del sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def client() -> Iterator[str]:
+    """Start a process whose forks are commands; return the program that asks for one."""
+    with warm_command() as text:
+        yield text
+
+
+@pytest.fixture
+def warm_environment(environment: dict[str, str], client: str, tmp_path: Path) -> dict[str, str]:
+    """Set up the same, but commands are forks of a process that has imported PyTorch."""
+    program, command = tmp_path / "client.py", tmp_path / "bin" / "pockengine"
+    program.write_text(client)
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {program} "$@"\n')
+    return environment

@@ -37,13 +37,13 @@ def test_the_code_of_getting_started_runs(
 
 
 @pytest.mark.parametrize("page", CONTINUED)
-def test_a_page_continues(page: str, environment: dict[str, str]) -> None:
+def test_a_page_continues(page: str, warm_environment: dict[str, str]) -> None:
     if _started:
         shutil.copytree(_started[0], Path.cwd(), dirs_exist_ok=True)
     else:  # this test runs alone
-        follow(ROOT / START, Path.cwd(), environment)
+        follow(ROOT / START, Path.cwd(), warm_environment)
     assert START.removeprefix("docs/") in (ROOT / page).read_text(), "say where the page begins"
-    follow(ROOT / page, Path.cwd(), environment)
+    follow(ROOT / page, Path.cwd(), warm_environment)
 
 
 def test_every_page_with_code_is_followed() -> None:
