@@ -18,7 +18,7 @@ from pockengine.tests.backends.gpu.watched_opencl import has_opencl
 from pockengine.tests.backends.gpu.watched_vulkan import has_vulkan
 from pockengine.tests.farm.helpers import needs_qemu
 
-NET, TEXT = "mobilenet_v2-0.1-32", "llama-260k-4"
+NET, LARGER, TEXT = "cnn-16", "mobilenet_v2-0.1-32", "llama-260k-4"
 JETSON = ("--device=jetson-orin", "--scheme=bias-only", "--steps=2", f"--model={NET}")
 
 
@@ -102,13 +102,14 @@ def test_first_device_has_a_name(
 @needs_qemu
 def test_suite_trains_each_model_and_names_the_device(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
-    options = (*JETSON, f"--model={TEXT}", "--batch=2", f"--json={path}")
+    options = (*JETSON, f"--model={LARGER}", f"--model={TEXT}", "--batch=2", f"--json={path}")
     status, output = bench(tmp_path, *options, by="--suite=gpu")
     assert status == 0, output
-    assert output.count("The GPU is emulated") == 2
+    assert output.count("The GPU is emulated") == 3
     records = [Record.from_json(line) for line in path.read_text().splitlines()]
     assert {(record.model, record.dataset) for record in records} == {
         (NET, "scikit-learn sample photographs"),
+        (LARGER, "scikit-learn sample photographs"),
         (TEXT, "drawn tokens"),
     }
     assert {(record.engine, record.emulated) for record in records} == {("pockengine-cuda", True)}
