@@ -372,6 +372,7 @@ DEPS = {
         "test_java_aarch64": ["//:root", "//backends", "//backends/native", "//devices", "//tests/backends/c:programs", "//tests/backends/c:runner", "//tests/bindings:checks", "@pypi//numpy", "@pypi//safetensors"],
     },
     "tests/cli": {
+        "conftest": ["//:root", "//compiler:ir", "//models:find", "//models:registry", "@pypi//pytest"],
         "remaining": ["//:api", "//:errors", "//:extras", "//:root", "//:terminal", "//backends/c", "//backends/native", "//cli:export", "//cli:lib", "//compiler:backward", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//devices", "//farm/boards", "//farm/cli:base", "//farm/cli:lib", "//farm/transports", "//finetune/lm", "//models:find", "//tests/farm:helpers", "//tests/repo", "@pypi//click", "@pypi//numpy", "@pypi//pillow", "@pypi//rich", "@pypi//safetensors"],
         "test_budgets": ["//:errors", "//:root", "//cli:lib", "//farm/results", "@pypi//click"],
         "test_cli": ["//:api", "//:errors", "//:root", "//:signals", "//cli:lib", "//compiler:ir", "//devices", "@pypi//click", "@pypi//numpy"],
