@@ -27,13 +27,13 @@ FIGURE = GuestFigure("pockengine-onnx", "0.1.0, onnxruntime 1.26.0", "qemu 7.2",
 def options(**chosen: Any) -> BenchOptions:
     board = board_for("rpi4", load_boards())
     settings = {"schemes": ("full",), "steps": 1, "batch": 2, "threads": 1}
-    return BenchOptions(board=board, model="mobilenet_v2-0.1-32", **{**settings, **chosen})
+    return BenchOptions(board=board, model="cnn-8", **{**settings, **chosen})
 
 
 def test_requests_go_to_the_worker_and_artifacts_to_the_board(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = make_case("mobilenet_v2-0.1-32", 2, 1)
+    case = make_case("cnn-8", 2, 1)
     requests: list[tuple[object, ...]] = []
 
     def measure(*arguments: object, **options: object) -> object:

@@ -16,7 +16,7 @@ from pockengine.farm.cli.bench_runtimes import interpreters, plan
 from pockengine.farm.cli.suites import Choice
 from pockengine.farm.references.worker import why_runtime_missing
 
-MODEL = "mobilenet_v2-0.1-64"
+MODEL = "cnn-16"
 HERE = tuple(name for name in ("onnx", "tflite") if why_runtime_missing(name) is None)
 SCHEMES = {"full": "full", "bias-only": "bias-only"}
 

@@ -21,7 +21,7 @@ from pockengine.farm.cli.bench_suite import measurements, peers_suite
 from pockengine.farm.cli.suites import Choice, run_suite
 
 PEAKS = Peaks(1, 100.0, {1 << 20: 100.0, 1 << 24: 50.0, 1 << 28: 20.0})
-MODEL = "mobilenet_v2-0.1-96"
+MODEL = "cnn-16"
 
 
 @pytest.fixture(scope="module")

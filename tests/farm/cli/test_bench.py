@@ -37,7 +37,7 @@ from pockengine.options import CompileOptions
 from pockengine.tests.farm.helpers import record, script
 from pockengine.tests.farm.results.repository import git
 
-MODEL = "mobilenet_v2-0.1-64"
+MODEL, WEIGHT = "cnn-16", "block1.conv1.0.weight"
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_frameworks_without_the_model_are_skipped(
         (["--reference=tensorflow"], "--reference does not go with a run without --suite; it is f"),
         (["--suite=paper", "--steps=3"], "--steps does not go with --suite=paper; it is for a run"),
         (["--out=x"], "--out needs --baseline"),
-        (["--batch=100000000"], r"take 9,\d+ GB; this machine has .*: lower --batch or --steps"),
+        (["--batch=1000000000"], r"take 2,\d+ GB; this machine has .*: lower --batch or --steps"),
         (["--model=distilbert-128", "--batch=1000000000"], "take 2,048 GB; .* lower --batch"),
         (["--model=net:small_net"], "trains listed models .* and not net:small_net"),
         (["--device=rpi9"], "no board for device 'rpi9'; known devices and boards: .*rpi4"),
@@ -292,22 +292,22 @@ def test_programs_without_a_report_fail_the_run(
 
 def test_scheme_sets_the_channels_of_the_reference(case: Case, tmp_path: Path) -> None:
     scheme = tmp_path / "scheme.toml"
-    scheme.write_text('[params]\n"features.2.conv.0.0.weight" = [0, 3]\n"classifier.1.*" = "full"')
+    scheme.write_text(f'[params]\n"{WEIGHT}" = [0, 3]\n"head.*" = "full"')
 
     trainable = case.for_scheme(str(scheme)).job.trainable
 
     assert trainable is not None
-    assert trainable["features.2.conv.0.0.weight"] == (0, 3)
-    assert trainable["classifier.1.weight"] is None
+    assert trainable[WEIGHT] == (0, 3)
+    assert trainable["head.weight"] is None
 
 
 def test_schemes_that_no_reference_can_train_are_an_error(case: Case, tmp_path: Path) -> None:
     scheme = tmp_path / "scheme.toml"
-    scheme.write_text('[params]\n"features.2.conv.0.0.weight" = { channels = [0, 3] }')
+    scheme.write_text(f'[params]\n"{WEIGHT}" = {{ channels = [0, 3] }}')
 
     with pytest.raises(FarmError, match="trains 2 channels with gaps between"):
         case.for_scheme(str(scheme))
-    scheme.write_text('[params]\n"features.2.conv.0.0.weight" = { lora = 2, alpha = 4 }')
+    scheme.write_text(f'[params]\n"{WEIGHT}" = {{ lora = 2, alpha = 4 }}')
     with pytest.raises(FarmError, match="trains 1 adapters, which the bench's references do not"):
         case.for_scheme(str(scheme))
 
