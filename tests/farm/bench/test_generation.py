@@ -30,13 +30,15 @@ from pockengine.farm.references.worker import open_lm_worker
 from pockengine.models.gguf_model import TYPES
 from pockengine.tests.farm.bench.warm import warm_workers
 from pockengine.tests.finetune.lm.decoders import llama, save
+from pockengine.tests.models.shared_traces import shared_traces
 
 PROMPT, ANSWER = 40, 6
 
 
 @pytest.fixture(scope="module", autouse=True)
 def warm() -> Iterator[None]:
-    with warm_workers(LM_TORCH.worker, "transformers.models.llama.modeling_llama"):
+    modules = "transformers.models.llama.modeling_llama", "peft"
+    with shared_traces(), warm_workers(LM_TORCH.worker, *modules):
         yield
 
 

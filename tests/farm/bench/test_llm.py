@@ -28,6 +28,7 @@ from pockengine.farm.references.worker import why_missing
 from pockengine.models import decoders
 from pockengine.tests.farm.bench.warm import warm_workers
 from pockengine.tests.finetune.lm.decoders import llama, save
+from pockengine.tests.models.shared_traces import shared_traces
 
 BATCH, LENGTH, STEPS = 2, 16, 4
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 320}
@@ -47,7 +48,8 @@ def measurement(folder: Path, *schemes: str, engines: tuple[str, ...] = ENGINES)
 
 @pytest.fixture(scope="module", autouse=True)
 def warm() -> Iterator[None]:
-    with warm_workers(LM_TORCH.worker, "transformers.models.llama.modeling_llama", "peft"):
+    modules = "transformers.models.llama.modeling_llama", "peft"
+    with shared_traces(), warm_workers(LM_TORCH.worker, *modules):
         yield
 
 

@@ -21,6 +21,7 @@ from pockengine.farm.references import worker
 from pockengine.farm.references.worker import Worker
 
 FOLDER = "pockengine.farm.references"
+_started = count()
 
 
 class Forked:
@@ -67,17 +68,17 @@ def _serve(module: str, requests: Connection, answer: Connection, printed: Conne
 
 @contextmanager
 def warm_workers(module: str, *imported: str) -> Iterator[None]:
-    """Start all workers of a module of `farm.references` warm, except the first one.
+    """Start all workers of a module of `farm.references` warm, except the first one of a process.
 
-    `imported` names further modules to preload.
+    `imported` names further modules to preload, the same in each test of a process.
     """
-    name, started = f"{FOLDER}.{module}", count()
+    name = f"{FOLDER}.{module}"
 
     class WarmWorker(Worker):
         def _started(
             self, command: Sequence[str], environment: Mapping[str, str] | None
         ) -> "subprocess.Popen[bytes]":
-            if not command[-1].endswith(module) or next(started) == 0:
+            if not command[-1].endswith(module) or next(_started) == 0:
                 return super()._started(command, environment)
             return cast("subprocess.Popen[Any]", Forked(name, self._log))
 
