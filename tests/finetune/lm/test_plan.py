@@ -31,7 +31,7 @@ def planned(folder: Path, scheme: str, storage: Storage) -> LmMemory:
 
 
 def test_a_budget_that_is_too_small_leaves_other_plans(tmp_path: Path) -> None:
-    model = shapes_of(str(save(tmp_path, llama(**SIZES))))
+    model = shapes_of(str(save(tmp_path, llama(**SIZES, num_hidden_layers=1))))
     options = [CompileOptions(memory_budget=budget) for budget in (1000, None)]
     failed, plan = plans(model, Shape(2, 16), options)
     assert isinstance(failed, Unplanned)
