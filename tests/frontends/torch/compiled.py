@@ -21,16 +21,28 @@ Batches = Sequence[Batch]
 def check_steps(
     model: nn.Module, batches: Batches, lr: float, *, resume: bool, threads: int = 2
 ) -> None:
-    """Train in generated code and with PyTorch: losses agree within 1e-4, weights within 1e-3.
-
-    The loss is cross entropy if batches have labels. With `resume` each step starts from PyTorch's
-    weights and statistics after the previous step, and the change of all weights together must
-    agree with PyTorch's within 2 %.
-    """
-    torch.set_num_threads(1)  # PyTorch's threads spin: ten times slower on a busy machine
+    """Compile a model and compare its steps; the loss is cross entropy if batches have labels."""
     compiled = compile(
         model, (batches[0][0],), loss=None if batches[0][1] is None else "cross_entropy"
     )
+    compare_steps(compiled, model, batches, lr=lr, resume=resume, threads=threads)
+
+
+def compare_steps(
+    compiled: Compiled,
+    model: nn.Module,
+    batches: Batches,
+    *,
+    lr: float,
+    resume: bool,
+    threads: int = 2,
+) -> None:
+    """Train in generated code and with PyTorch: losses agree within 1e-4, weights within 1e-3.
+
+    With `resume` each step starts from PyTorch's weights and statistics after the previous step,
+    and the change of all weights together must agree with PyTorch's within 2 %.
+    """
+    torch.set_num_threads(1)  # PyTorch's threads spin: ten times slower on a busy machine
     reference = copy.deepcopy(model)
     with compiled.session(threads) as session:
         for x, y in batches:

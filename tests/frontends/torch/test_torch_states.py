@@ -1,5 +1,7 @@
 """Buffers that a module writes in training, compared with PyTorch per step and in evaluation."""
 
+import copy
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -11,10 +13,11 @@ from torch.nn import functional, utils
 from torch.nn.utils import parametrizations
 
 from pockengine.api import compile
+from pockengine.compiled import Compiled
 from pockengine.errors import ImportModelError
 from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.checks import check_state
-from pockengine.tests.frontends.torch.compiled import check_steps
+from pockengine.tests.frontends.torch.compiled import compare_steps
 
 LABELS = torch.tensor([0, 1, 2])
 
@@ -118,26 +121,31 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def net_of(name: str) -> tuple[nn.Module, list[tuple[torch.Tensor, torch.Tensor]]]:
+@functools.cache
+def compiled_net(
+    name: str,
+) -> tuple[nn.Module, list[tuple[torch.Tensor, torch.Tensor]], Compiled]:
+    """Return a net, batches for it, and its program; tests change copies of the net."""
     torch.manual_seed(0)
     make, shape = NETS[name]
     net = make()
     batches = [(torch.randn(shape), LABELS) for _ in range(4)]
     with torch.no_grad():
         net.eval()(batches[0][0])  # initializes lazy layers
-    return net.train(), batches
+    net.train()
+    return net, batches, compile(net, (batches[0][0],), loss="cross_entropy")
 
 
 @pytest.mark.parametrize("name", NETS)
 def test_each_step_and_its_buffers_equal_pytorch(name: str) -> None:
-    net, batches = net_of(name)
-    check_steps(net, batches, 0.05, resume=False)
+    net, batches, compiled = compiled_net(name)
+    compare_steps(compiled, net, batches, lr=0.05, resume=False)
 
 
 @pytest.mark.parametrize("name", NETS)
 def test_evaluation_equals_eval_mode(name: str) -> None:
-    net, batches = net_of(name)
-    compiled = compile(net, (batches[0][0],), loss="cross_entropy")
+    net, batches, compiled = compiled_net(name)
+    net = copy.deepcopy(net)
     with compiled.session(1) as session:
         for x, labels in batches:
             inputs = {compiled.graph.inputs[0].name: x.numpy(), "target": labels.numpy()}
@@ -150,8 +158,8 @@ def test_evaluation_equals_eval_mode(name: str) -> None:
 
 
 def test_counts_of_an_instance_norm_equal_pytorch() -> None:
-    net, batches = net_of("instance norm")
-    compiled = compile(net, (batches[0][0],), loss="cross_entropy")
+    net, batches, compiled = compiled_net("instance norm")
+    net = copy.deepcopy(net)
     with compiled.session(1) as session:
         inputs = {compiled.graph.inputs[0].name: batches[0][0].numpy(), "target": LABELS.numpy()}
         session.train_step(inputs, lr=0.05)
