@@ -545,21 +545,18 @@ DEPS = {
     },
     "tests/frontends/jax": {
         "checks": ["//:root", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//frontends/jax", "@pypi//numpy"],
-        "conftest": ["//:root", "//tests/frontends:unoptimized", "@pypi//pytest"],
         "remaining": ["//:api", "//:errors", "//:root", "//backends", "//backends/c", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//devices", "//frontends", "//frontends/jax", "//tests/compiler:regression", "//tests/frontends/jax:checks", "@pypi//numpy", "@pypi//safetensors"],
         "test_jax_modules": ["//:errors", "//:root", "//compiler:ir", "//frontends/jax", "//tests/frontends/jax:checks", "@pypi//numpy"],
         "test_jax_operators": ["//:api", "//:errors", "//:root", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//frontends/jax", "//tests/frontends/jax:checks", "@pypi//numpy"],
         "test_without_jax": ["//:errors", "//:root", "//compiler:ir", "//frontends", "//frontends/jax"],
     },
     "tests/frontends/onnx": {
-        "conftest": ["//:root", "//tests/frontends:unoptimized", "@pypi//pytest"],
         "models": ["//:root", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//frontends/onnx", "@pypi//numpy", "@pypi//pytest"],
         "remaining": ["//:api", "//:errors", "//:root", "//backends", "//backends/c", "//compiler", "//compiler:integers", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:quantize", "//devices", "//frontends", "//frontends/onnx", "//tests/frontends/onnx:models", "@pypi//hypothesis", "@pypi//numpy"],
         "test_onnx_recurrent": ["//:errors", "//:root", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//frontends/onnx", "//tests/frontends/onnx:models", "@pypi//numpy"],
     },
     "tests/frontends/tensorflow": {
         "checks": ["//:api", "//:root", "//compiler", "//compiler:ir", "//compiler:passes", "//frontends/tensorflow", "@pypi//numpy"],
-        "conftest": ["//:root", "//tests/frontends:unoptimized", "@pypi//pytest"],
         "int8_files": ["//:root", "//compiler:integers", "//compiler:ir", "//frontends", "//frontends/tensorflow", "@pypi//numpy"],
         "remaining": ["//:api", "//:errors", "//:root", "//backends", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:quantize", "//compiler:sparse", "//frontends", "//frontends/tensorflow", "//tests/frontends/edges:compiled", "//tests/frontends/tensorflow:checks", "//tests/frontends/tensorflow:int8_files", "@pypi//hypothesis", "@pypi//numpy"],
         "test_keras_applications": ["//:api", "//:root", "//frontends/tensorflow", "//tests/frontends/tensorflow:checks", "@pypi//numpy"],
@@ -569,7 +566,6 @@ DEPS = {
     "tests/frontends/torch": {
         "checks": ["//:root", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//frontends/torch", "@pypi//numpy"],
         "compiled": ["//:api", "//:root", "//backends", "//tests/frontends/torch:checks", "@pypi//pytest"],
-        "conftest": ["//:root", "//tests/frontends:unoptimized", "@pypi//pytest"],
         "gradients": ["//:root", "//compiler:ir", "//frontends/torch", "//tests/frontends/torch:checks", "@pypi//numpy"],
         "remaining": ["//:api", "//:errors", "//:root", "//backends", "//compiler", "//compiler:integers", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:quantize", "//compiler:sparse", "//frontends", "//frontends/peft", "//frontends/torch", "//models", "//tests/frontends/torch:checks", "@pypi//numpy", "@pypi//safetensors"],
         "test_torch_compiled": ["//:api", "//:errors", "//:root", "//compiler:ir", "//frontends/torch", "//models:registry", "//tests/frontends/torch:checks", "//tests/frontends/torch:compiled", "@pypi//numpy"],
