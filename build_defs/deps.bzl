@@ -522,7 +522,7 @@ DEPS = {
         "conftest": ["//:root", "//tests/models:shared_traces", "@pypi//pytest"],
         "decoders": ["//:root", "//tests/models:tokenizer_kinds"],
         "remaining": ["//:api", "//:errors", "//:root", "//cli:lib", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//finetune", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/zoo:zoo_lib", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],
-        "test_device": ["//:errors", "//:root", "//backends/native", "//cli:lib", "//finetune/lm", "//models", "//tests/backends/c:harness", "//tests/finetune/lm:decoders", "//tests/models:tokenizer_kinds", "//tests/models:unigram_kinds", "@pypi//click", "@pypi//numpy"],
+        "test_device": ["//:errors", "//:root", "//cli:lib", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/models:tokenizer_kinds", "//tests/models:tokenizer_program", "//tests/models:unigram_kinds", "@pypi//click", "@pypi//numpy"],
         "test_finetuning": ["//:errors", "//:root", "//backends/training", "//cli:lib", "//compiler:sparse", "//finetune", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/fuzz:damage", "//tests/models:gptq_folder", "@pypi//click", "@pypi//numpy"],
     },
     "tests/finetune": {
@@ -614,7 +614,7 @@ DEPS = {
         "test_tokenizers": ["//:errors", "//:root", "//models", "//tests/fuzz:damage", "//tests/models:published_patterns", "//tests/models:tokenizer_kinds", "//tests/models:tokenizer_program", "//tests/models:unigram_kinds", "@pypi//hypothesis"],
         "test_training": ["//:root", "//models", "//tests/frontends/torch:compiled"],
         "tokenizer_kinds": ["//:root", "//tests/models:published_patterns"],
-        "tokenizer_program": ["//:root", "//backends/native", "//tests/backends/c:harness"],
+        "tokenizer_program": ["//:root", "//backends/native", "//tests/backends/c:harness", "//tests/backends/c:objects"],
         "unigram_kinds": ["//:root", "//models", "//tests/models:tokenizer_kinds"],
     },
     "tests/replay": {

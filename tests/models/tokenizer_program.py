@@ -1,10 +1,12 @@
 """A program that tokenizes texts by the C runtime, under sanitizers."""
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
-from pockengine.backends.native.runtime_files import RUNTIME, runtime_folders
+from pockengine.backends.native.runtime_files import RUNTIME
 from pockengine.tests.backends.c.harness import COMMON, WARNINGS
+from pockengine.tests.backends.c.objects import build_executable
 
 PROGRAM = """
 #include <stdio.h>
@@ -60,12 +62,19 @@ def build(folder: Path) -> Path:
     """Compile the program."""
     source, path = folder / "main.c", folder / "tokenize"
     source.write_text(PROGRAM)
-    includes = [f"-I{each}" for each in runtime_folders()]
-    files = [str(file) for name in SOURCES for file in sorted(RUNTIME.glob(name))]
-    flags = [*COMMON, *WARNINGS, "-O1", "-fsanitize=address,undefined"]
-    command = ["gcc", *flags, "-fno-sanitize-recover=all", *includes, *files, str(source)]
-    subprocess.run([*command, "-lm", "-o", str(path)], check=True)
+    build_sanitized([*sources_of(SOURCES), source], path)
     return path
+
+
+def sources_of(patterns: Sequence[str]) -> list[Path]:
+    """Return the C files of the runtime that match any of these patterns."""
+    return [file for pattern in patterns for file in sorted(RUNTIME.glob(pattern))]
+
+
+def build_sanitized(sources: Sequence[Path], path: Path) -> None:
+    """Compile a program of the runtime with sanitizers."""
+    flags = (*COMMON, *WARNINGS, "-O1", "-fsanitize=address,undefined")
+    build_executable(sources, ["gcc", *flags, "-fno-sanitize-recover=all"], RUNTIME, path)
 
 
 def tokenized(

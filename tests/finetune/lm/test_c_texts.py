@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 import transformers
 
-from pockengine.backends.native.runtime_files import RUNTIME, runtime_folders
 from pockengine.finetune.lm.chat import chat_of
 from pockengine.finetune.lm.packing import pack
 from pockengine.finetune.lm.texts import read_examples
 from pockengine.finetune.lm.tokens import tokenize
 from pockengine.models.tokenizer_table import Chat, ChatForm, tokenizer_table
-from pockengine.tests.backends.c.harness import COMMON, WARNINGS
 from pockengine.tests.finetune.lm.decoders import SPACED, TEMPLATE
 from pockengine.tests.models.tokenizer_kinds import KINDS, mixture, of_single_bytes
+from pockengine.tests.models.tokenizer_program import build_sanitized, sources_of
 from pockengine.tests.models.unigram_kinds import UNIGRAM_KINDS
 
 LENGTH = 96
@@ -72,11 +71,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("texts")
     source, path = folder / "main.c", folder / "pack"
     source.write_text(PROGRAM)
-    includes = [f"-I{each}" for each in runtime_folders()]
-    files = [str(file) for name in (*SOURCES, *MORE) for file in sorted(RUNTIME.glob(name))]
-    flags = [*COMMON, *WARNINGS, "-O1", "-fsanitize=address,undefined"]
-    command = ["gcc", *flags, "-fno-sanitize-recover=all", *includes, *files, str(source)]
-    subprocess.run([*command, "-lm", "-o", str(path)], check=True)
+    build_sanitized([*sources_of((*SOURCES, *MORE)), source], path)
     return path
 
 
