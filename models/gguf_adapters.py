@@ -10,16 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from pockengine.compiler.ir.contents import InMemory
 from pockengine.compiler.sparse.lora import Adapter
 from pockengine.models.gguf import ALIGNMENT, NewTensor, number_key, text_key, write_tensors
 from pockengine.models.gguf_families import ARCHITECTURES, KNOWN
 from pockengine.models.gguf_forms import FORMS
-from pockengine.models.gguf_names import rows_laid_out, theirs
+from pockengine.models.gguf_layouts import factors_laid_out, layout_of
+from pockengine.models.gguf_names import theirs
 
 _F32 = FORMS[0]
-EMBEDDING = "token_embd.weight"
-"""llama.cpp reads this table by rows, and swaps the factors of its adapter."""
+PLAIN = (
+    "token_embd.weight",
+    "position_embd.weight",
+    "per_layer_token_embd.weight",
+    "per_layer_model_proj.weight",
+)
+"""Weights whose adapters llama.cpp ignores, or reads with swapped factors (token_embd), as it does
+not multiply by them with `build_lora_mm`; nor by convolutions."""
 
 
 def obstacle(config: Any, adapters: Sequence[Adapter]) -> str | None:
@@ -37,7 +43,7 @@ def obstacle(config: Any, adapters: Sequence[Adapter]) -> str | None:
                 f"{adapter.weight} has a magnitude (DoRA), and llama.cpp's adapters have factors A "
                 f"and B only{merged}, or train with the scheme lora"
             )
-        if name is None or name == EMBEDDING:
+        if name is None or name in PLAIN or layout_of(adapter.weight, config).squeezed:
             return f"llama.cpp reads no adapter of {adapter.weight}{merged}"
     return None
 
@@ -58,10 +64,9 @@ def write_gguf_adapters(
     for adapter in adapters:
         name = theirs(adapter.weight, config)
         share = np.float32(adapter.plain_alpha / alpha)
-        b = InMemory(np.ascontiguousarray(values[adapter.b].T * share))
-        tensors[f"{name}.lora_a"] = _tensor(values[adapter.a].T)
-        laid_out = rows_laid_out(b, adapter.weight, config, back=False)
-        tensors[f"{name}.lora_b"] = _tensor(laid_out.read())
+        a, b = values[adapter.a].T, values[adapter.b].T * share
+        a, b = factors_laid_out(a, b, adapter.weight, config)
+        tensors[f"{name}.lora_a"], tensors[f"{name}.lora_b"] = _tensor(a), _tensor(b)
     write_tensors(path, (b"".join(keys), len(keys)), ALIGNMENT, tensors)
 
 

@@ -1,4 +1,8 @@
-"""llama.cpp's names of weights by family, beside transformers' (its gguf-py/gguf/constants.py)."""
+"""llama.cpp's names of weights by family, beside transformers' (its gguf-py/gguf/constants.py).
+
+Names within a block are those of layers, to which `.weight` or `.bias` is added on both sides, or
+whole names of tensors.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,18 +12,30 @@ WHOLE: Mapping[str, str] = {
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
 }
-IN_BLOCK: Mapping[str, str] = {
+ATTENTION: Mapping[str, str] = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
     "attn_output": "self_attn.o_proj",
     "attn_q_norm": "self_attn.q_norm",
     "attn_k_norm": "self_attn.k_norm",
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
+}
+GATED: Mapping[str, str] = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+}
+LATER_NORM: Mapping[str, str] = {
+    **ATTENTION,
+    "attn_norm": "input_layernorm",
+    "post_attention_norm": "post_attention_layernorm",
+}
+"""Names of blocks whose second norm llama.cpp names after attention, as transformers does."""
+IN_BLOCK: Mapping[str, str] = {
+    **ATTENTION,
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    **GATED,
 }
 
 
@@ -33,14 +49,58 @@ class BlockNames:
 
 
 _LLAMA = BlockNames("model.layers", WHOLE, IN_BLOCK)
+_SEED_OSS = BlockNames("model.layers", WHOLE, {**LATER_NORM, **GATED})
 _GEMMA2 = BlockNames(
     "model.layers",
     WHOLE,
     {
-        **IN_BLOCK,
-        "post_attention_norm": "post_attention_layernorm",
+        **LATER_NORM,
         "ffn_norm": "pre_feedforward_layernorm",
         "post_ffw_norm": "post_feedforward_layernorm",
+        **GATED,
+    },
+)
+_GEMMA4 = BlockNames(
+    "model.layers",
+    {
+        **WHOLE,
+        "per_layer_token_embd.weight": "model.embed_tokens_per_layer.weight",
+        "per_layer_model_proj.weight": "model.per_layer_model_projection.weight",
+        "per_layer_proj_norm.weight": "model.per_layer_projection_norm.weight",
+    },
+    {
+        **_GEMMA2.in_block,
+        "inp_gate": "per_layer_input_gate",
+        "proj": "per_layer_projection",
+        "post_norm": "post_per_layer_input_norm",
+        "layer_output_scale.weight": "layer_scalar",
+    },
+)
+_OLMO2 = BlockNames(
+    "model.layers",
+    WHOLE,
+    {
+        **ATTENTION,
+        "post_attention_norm": "post_attention_layernorm",
+        "post_ffw_norm": "post_feedforward_layernorm",
+        **GATED,
+    },
+)
+_QWEN3_5 = BlockNames(
+    "model.layers",
+    WHOLE,
+    {
+        **LATER_NORM,
+        **GATED,
+        "attn_qkv": "linear_attn.in_proj_qkv",
+        "attn_gate": "linear_attn.in_proj_z",
+        "ssm_alpha": "linear_attn.in_proj_a",
+        "ssm_beta": "linear_attn.in_proj_b",
+        "ssm_conv1d": "linear_attn.conv1d",
+        "ssm_norm": "linear_attn.norm",
+        "ssm_out": "linear_attn.out_proj",
+        "ssm_a": "linear_attn.A_log",
+        "ssm_dt.bias": "linear_attn.dt_bias",
     },
 )
 _PHI3 = BlockNames(
@@ -89,16 +149,28 @@ _EXPERTS: Mapping[str, str] = {
     "ffn_up_exps": "mlp.experts.up_proj",
     "ffn_down_exps": "mlp.experts.down_proj",
 }
-_QWEN3_MOE = BlockNames("model.layers", WHOLE, {**IN_BLOCK, **_EXPERTS, "ffn_gate_inp": "mlp.gate"})
+_ROUTED: Mapping[str, str] = {**_EXPERTS, "ffn_gate_inp": "mlp.gate"}
+_MIXTURE = BlockNames("model.layers", WHOLE, {**IN_BLOCK, **_ROUTED})
+_LFM2_MOE = BlockNames(
+    "model.layers",
+    _LFM2.whole,
+    {
+        **_LFM2.in_block,
+        "ffn_gate_exps": "feed_forward.experts.gate_proj",
+        "ffn_up_exps": "feed_forward.experts.up_proj",
+        "ffn_down_exps": "feed_forward.experts.down_proj",
+        "ffn_gate_inp": "feed_forward.gate",
+        "exp_probs_b.bias": "feed_forward.expert_bias",
+    },
+)
 _GPT_OSS = BlockNames(
     "model.layers",
     WHOLE,
     {
-        **IN_BLOCK,
+        **LATER_NORM,
         **_EXPERTS,
         "ffn_gate_inp": "mlp.router",
-        "attn_sinks": "self_attn.sinks",
-        "post_attention_norm": "post_attention_layernorm",
+        "attn_sinks.weight": "self_attn.sinks",
     },
 )
 _GPT2 = BlockNames(
@@ -122,25 +194,33 @@ _GPT2 = BlockNames(
 KNOWN: Mapping[str, BlockNames] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
+    "mixtral": _MIXTURE,
     "qwen2": _LLAMA,
     "qwen3": _LLAMA,
-    "qwen3_moe": _QWEN3_MOE,
+    "qwen3_moe": _MIXTURE,
+    "qwen3_5_text": _QWEN3_5,
     "gemma": _LLAMA,
     "gemma2": _GEMMA2,
     "gemma3_text": _GEMMA2,
+    "gemma4_text": _GEMMA4,
     "phi3": _PHI3,
     "phi": _PHI,
     "smollm3": _LLAMA,
     "granite": _LLAMA,
     "lfm2": _LFM2,
+    "lfm2_moe": _LFM2_MOE,
     "gpt_oss": _GPT_OSS,
     "gpt2": _GPT2,
 }
 """By `model_type` of config.json."""
 ARCHITECTURES = {
     "mistral": "llama",
+    "mixtral": "llama",
     "gemma3_text": "gemma3",
+    "gemma4_text": "gemma4",
     "qwen3_moe": "qwen3moe",
+    "qwen3_5_text": "qwen35",
+    "lfm2_moe": "lfm2moe",
     "phi": "phi2",
     "gpt_oss": "gpt-oss",
 }

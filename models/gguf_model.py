@@ -22,7 +22,8 @@ from pockengine.models.gguf import (
 )
 from pockengine.models.gguf_families import ARCHITECTURES
 from pockengine.models.gguf_forms import FORMS, BlockFormat
-from pockengine.models.gguf_names import laid_out, theirs
+from pockengine.models.gguf_layouts import laid_out
+from pockengine.models.gguf_names import theirs
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 """Families whose keys are written; others have further settings."""

@@ -44,7 +44,7 @@ class Grid(Contents):
         return replace(self, type=self.type.transposed(order), axis=axis, load=load)
 
     def reordered(self, change: Callable[[np.ndarray], np.ndarray]) -> "Grid":
-        """Return the numbers after a change of the order along other axes than that of scales."""
+        """Return the numbers in another order, along the axis of scales that of whole groups."""
 
         def load() -> tuple[np.ndarray, np.ndarray]:
             codes, scales = self.load()

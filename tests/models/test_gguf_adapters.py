@@ -11,9 +11,13 @@ from pockengine.compiler.ir.contents import Contents, InMemory
 from pockengine.compiler.sparse.lora import Adapter
 from pockengine.models.gguf_adapters import obstacle, write_gguf_adapters
 from pockengine.models.gguf_names import gguf_tensors, write_gguf_tensors
-from pockengine.tests.models.test_gguf_families import write_model
+from pockengine.tests.models.gguf_files import write_model
 
 RANK = 3
+LINEAR_ATTENTION = tuple(
+    f"linear_attn.{name}"
+    for name in ("in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj")
+)
 MODULES = {
     "llama": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.o_proj", "mlp.down_proj"),
     "gemma3_text": ("self_attn.q_proj", "mlp.gate_proj"),
@@ -22,8 +26,15 @@ MODULES = {
     "granite": ("self_attn.q_proj", "self_attn.k_proj", "mlp.up_proj"),
     "lfm2": ("feed_forward.w1", "feed_forward.w2"),
     "gpt_oss": ("self_attn.q_proj", "self_attn.o_proj"),
+    "mixtral": ("self_attn.q_proj", "self_attn.k_proj"),
+    "qwen3_5_text": LINEAR_ATTENTION,
 }
-ARCHITECTURES = {"gemma3_text": "gemma3", "gpt_oss": "gpt-oss"}
+ARCHITECTURES = {
+    "gemma3_text": "gemma3",
+    "gpt_oss": "gpt-oss",
+    "mixtral": "llama",
+    "qwen3_5_text": "qwen35",
+}
 
 
 @pytest.mark.parametrize("kind", MODULES)
@@ -36,7 +47,8 @@ def test_adapters_added_to_the_model_give_merged_tensors(kind: str, tmp_path: Pa
     values: dict[str, np.ndarray] = {}
     merged: dict[str, Contents] = {}
     for place, module in enumerate(MODULES[kind]):
-        adapter = Adapter(f"{blocks}.{place % 2}.{module}.weight", RANK, alpha=6.0 + place)
+        block = 0 if module in LINEAR_ATTENTION else place % 2
+        adapter = Adapter(f"{blocks}.{block}.{module}.weight", RANK, alpha=6.0 + place)
         weight = stored[adapter.weight].read()
         outputs, inputs = weight.shape[::-1] if kind == "gpt2" else weight.shape
         a = rng.standard_normal((inputs, RANK)).astype(np.float32)
@@ -79,8 +91,11 @@ def test_obstacles_name_the_weight_and_the_alternative(tmp_path: Path) -> None:
     for name in ("model.extra.weight", "model.embed_tokens.weight"):
         message = obstacle(config, [query, Adapter(name, RANK, 6.0)])
         assert message == f"llama.cpp reads no adapter of {name}; give llama.cpp the merged model"
+    lfm2 = write_model("lfm2", tmp_path).config
+    convolution = Adapter("model.layers.0.conv.conv.weight", RANK, 6.0)
+    assert f"no adapter of {convolution.weight};" in str(obstacle(lfm2, [convolution]))
     message = str(obstacle(config, [replace(query, dora=True)]))
     assert f"{query.weight} has a magnitude (DoRA), and llama.cpp's adapters have" in message
     assert message.endswith("the merged model, or train with the scheme lora")
-    config.model_type = "gemma4_text"
-    assert "gpt2, not for gemma4_text; give" in str(obstacle(config, [query]))
+    config.model_type = "mamba"
+    assert "gpt2, not for mamba; give" in str(obstacle(config, [query]))
