@@ -191,6 +191,48 @@ _GPT2 = BlockNames(
         "ffn_down": "mlp.c_proj",
     },
 )
+_COHERE = BlockNames("model.layers", WHOLE, {**ATTENTION, "attn_norm": "input_layernorm", **GATED})
+_GLM = BlockNames("model.layers", WHOLE, {**IN_BLOCK, "ffn_up": "mlp.gate_up_proj"})
+_GLM4 = BlockNames(
+    "model.layers",
+    WHOLE,
+    {
+        **_GLM.in_block,
+        "post_attention_norm": "post_self_attn_layernorm",
+        "post_ffw_norm": "post_mlp_layernorm",
+    },
+)
+_STARCODER2 = BlockNames(
+    "model.layers",
+    {**WHOLE, "output_norm.bias": "model.norm.bias"},
+    {**IN_BLOCK, "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+)
+_BLOOM = BlockNames(
+    "transformer.h",
+    {
+        "token_embd.weight": "transformer.word_embeddings.weight",
+        "token_embd_norm.weight": "transformer.word_embeddings_layernorm.weight",
+        "token_embd_norm.bias": "transformer.word_embeddings_layernorm.bias",
+        "output_norm.weight": "transformer.ln_f.weight",
+        "output_norm.bias": "transformer.ln_f.bias",
+        "output.weight": "lm_head.weight",
+    },
+    {
+        "attn_norm": "input_layernorm",
+        "attn_qkv": "self_attention.query_key_value",
+        "attn_output": "self_attention.dense",
+        "ffn_norm": "post_attention_layernorm",
+        "ffn_up": "mlp.dense_h_to_4h",
+        "ffn_down": "mlp.dense_4h_to_h",
+    },
+)
+_SHARED: Mapping[str, str] = {
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+}
+_QWEN2_MOE = BlockNames("model.layers", WHOLE, {**IN_BLOCK, **_ROUTED, **_SHARED})
 KNOWN: Mapping[str, BlockNames] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
@@ -211,6 +253,20 @@ KNOWN: Mapping[str, BlockNames] = {
     "lfm2_moe": _LFM2_MOE,
     "gpt_oss": _GPT_OSS,
     "gpt2": _GPT2,
+    "arcee": _LLAMA,
+    "bloom": _BLOOM,
+    "cohere": _COHERE,
+    "cohere2": _COHERE,
+    "ernie4_5": _LLAMA,
+    "exaone4": _OLMO2,
+    "glm": _GLM,
+    "glm4": _GLM4,
+    "olmo2": _OLMO2,
+    "olmo3": _OLMO2,
+    "olmoe": _MIXTURE,
+    "qwen2_moe": _QWEN2_MOE,
+    "seed_oss": _SEED_OSS,
+    "starcoder2": _STARCODER2,
 }
 """By `model_type` of config.json."""
 ARCHITECTURES = {
@@ -223,5 +279,9 @@ ARCHITECTURES = {
     "lfm2_moe": "lfm2moe",
     "phi": "phi2",
     "gpt_oss": "gpt-oss",
+    "cohere": "command-r",
+    "glm": "chatglm",
+    "olmo3": "olmo2",
+    "qwen2_moe": "qwen2moe",
 }
 """llama.cpp's names of families, where they differ."""

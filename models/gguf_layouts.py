@@ -64,16 +64,6 @@ def _alternating_heads(config: Any, size: int) -> np.ndarray:
     return np.arange(size).reshape(heads, 3, -1).swapaxes(0, 1).reshape(-1)
 
 
-def _grouped_heads(config: Any, size: int) -> np.ndarray:
-    """Return the order of all queries, keys and values, for groups that share keys and values."""
-    heads, groups = int(config.num_attention_heads), 1
-    if config.new_decoder_architecture or not config.multi_query:
-        groups = int(config.num_kv_heads)
-    places = np.arange(size).reshape(groups, heads // groups + 2, -1)
-    parts = (places[:, :-2], places[:, -2], places[:, -1])
-    return np.concatenate([part.reshape(-1) for part in parts])
-
-
 def _decay(array: np.ndarray) -> np.ndarray:
     return -np.exp(array.astype(np.float64))
 
@@ -111,12 +101,12 @@ _LINEAR: Layouts = {
     r".*\.linear_attn\.norm\.weight": Layout(),
     **_FROM_ONE,
 }
-_QKV = r".*\.query_key_value\.(weight|bias)"
 LAYOUTS: Mapping[str, Layouts] = {
-    **dict.fromkeys(("llama", "mistral", "mixtral", "smollm3", "granite"), _PAIRED),
+    **dict.fromkeys(("llama", "mistral", "mixtral", "smollm3", "granite", "arcee"), _PAIRED),
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), _FROM_ONE),
     **dict.fromkeys(("lfm2", "lfm2_moe"), _CONVOLVED),
     "qwen3_5_text": _LINEAR,
+    "bloom": {r".*\.query_key_value\.(weight|bias)": Layout(rows=_alternating_heads)},
     "gpt2": {r".*\.c_(attn|proj|fc)\.weight": Layout(transposed=True)},
 }
 """By `model_type` of config.json and transformers' name of the weight; the first that matches."""

@@ -51,6 +51,20 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gpt_oss": ("GptOss", "GptOssForCausalLM", {**GROUPED, **EXPERTS, **WINDOWED}),
     "gemma4_text": ("Gemma4Text", "Gemma4ForCausalLM", {**GROUPED, **WINDOWED, **PER_LAYER}),
     "qwen3_5_text": ("Qwen3_5Text", "Qwen3_5ForCausalLM", {**GROUPED, **LINEAR}),
+    "arcee": ("Arcee", "ArceeForCausalLM", GROUPED),
+    "bloom": ("Bloom", "BloomForCausalLM", {"n_layer": 2, "n_head": 4}),
+    "cohere": ("Cohere", "CohereForCausalLM", GROUPED),
+    "cohere2": ("Cohere2", "Cohere2ForCausalLM", GROUPED),
+    "ernie4_5": ("Ernie4_5", "Ernie4_5ForCausalLM", GROUPED),
+    "exaone4": ("Exaone4", "Exaone4ForCausalLM", GROUPED),
+    "glm": ("Glm", "GlmForCausalLM", GROUPED),
+    "glm4": ("Glm4", "Glm4ForCausalLM", GROUPED),
+    "olmo2": ("Olmo2", "Olmo2ForCausalLM", GROUPED),
+    "olmo3": ("Olmo3", "Olmo3ForCausalLM", GROUPED),
+    "olmoe": ("Olmoe", "OlmoeForCausalLM", {**GROUPED, **EXPERTS}),
+    "qwen2_moe": ("Qwen2Moe", "Qwen2MoeForCausalLM", {**GROUPED, **EXPERTS}),
+    "seed_oss": ("SeedOss", "SeedOssForCausalLM", {**GROUPED, "residual_dropout": 0.0}),
+    "starcoder2": ("Starcoder2", "Starcoder2ForCausalLM", GROUPED),
 }
 LAYERS = (
     (r"self_attn\.([qkv])_proj", r"attn_\1"),
@@ -112,7 +126,40 @@ GEMMA4 = (
     (r"layer_scalar", "layer_output_scale"),
     *GEMMA2,
 )
+OLMO2 = (
+    (r"post_attention_layernorm", "post_attention_norm"),
+    (r"post_feedforward_layernorm", "post_ffw_norm"),
+    *LAYERS,
+    *WHOLE,
+)
+GLM = ((r"mlp\.gate_up_proj", "ffn_up"), *PLAIN)
 THEIRS = {
+    "bloom": (
+        (r"transformer\.word_embeddings", "token_embd"),
+        (r"transformer\.word_embeddings_layernorm", "token_embd_norm"),
+        (r"transformer\.ln_f", "output_norm"),
+        (r"transformer\.h", "blk"),
+        (r"self_attention\.query_key_value", "attn_qkv"),
+        (r"self_attention\.dense", "attn_output"),
+        (r"mlp\.dense_h_to_4h", "ffn_up"),
+        (r"mlp\.dense_4h_to_h", "ffn_down"),
+        *PLAIN,
+    ),
+    **dict.fromkeys(("exaone4", "olmo2", "olmo3"), OLMO2),
+    "glm": GLM,
+    "glm4": (
+        (r"post_self_attn_layernorm", "post_attention_norm"),
+        (r"post_mlp_layernorm", "post_ffw_norm"),
+        *GLM,
+    ),
+    "olmoe": MIXTURE,
+    "qwen2_moe": (
+        (r"mlp\.shared_expert\.(gate|up|down)_proj", r"ffn_\1_shexp"),
+        (r"mlp\.shared_expert_gate", "ffn_gate_inp_shexp"),
+        *MIXTURE,
+    ),
+    "seed_oss": ((r"post_attention_layernorm", "post_attention_norm"), *PLAIN),
+    "starcoder2": ((r"mlp\.c_fc", "ffn_up"), (r"mlp\.c_proj", "ffn_down"), *PLAIN),
     "phi": (
         (r"self_attn\.dense", "attn_output"),
         (r"mlp\.fc1", "ffn_up"),
@@ -154,7 +201,7 @@ THEIRS = {
 """Patterns -> llama.cpp's weight names, by family; other families use `PLAIN`."""
 
 
-PAIRED = ("llama", "mistral", "mixtral", "smollm3", "granite")
+PAIRED = ("arcee", "llama", "mistral", "mixtral", "smollm3", "granite")
 FROM_ONE = ("gemma", "gemma2", "gemma3_text", "qwen3_5_text")
 
 
@@ -175,6 +222,10 @@ def to_llama_cpp(kind: str, name: str, array: np.ndarray, config: Any) -> np.nda
         return array + 1
     if kind == "gpt2" and re.search(r"(attn_qkv|attn_output|ffn_up|ffn_down)\.weight", name):
         return np.ascontiguousarray(array.T)
+    if kind == "bloom" and "attn_qkv" in name:
+        width = len(array) // config.num_attention_heads // 3
+        parts = [array[first : first + width] for first in range(0, len(array), width)]
+        return np.concatenate([*parts[::3], *parts[1::3], *parts[2::3]])
     if name.endswith(("shortconv.conv.weight", "ssm_conv1d.weight")):
         array = array[:, 0]
     return of_value_heads(name, array, config) if kind == "qwen3_5_text" else array

@@ -26,6 +26,7 @@ MODULES = {
     "granite": ("self_attn.q_proj", "self_attn.k_proj", "mlp.up_proj"),
     "lfm2": ("feed_forward.w1", "feed_forward.w2"),
     "gpt_oss": ("self_attn.q_proj", "self_attn.o_proj"),
+    "bloom": ("self_attention.query_key_value", "mlp.dense_h_to_4h"),
     "mixtral": ("self_attn.q_proj", "self_attn.k_proj"),
     "qwen3_5_text": LINEAR_ATTENTION,
 }
@@ -42,7 +43,7 @@ def test_adapters_added_to_the_model_give_merged_tensors(kind: str, tmp_path: Pa
     config = write_model(kind, tmp_path).config
     source, path, tuned = (tmp_path / f"{name}.gguf" for name in ("tiny", "adapter", "tuned"))
     stored, rng = gguf_tensors(source, config), np.random.default_rng(0)
-    blocks = "transformer.h" if kind == "gpt2" else "model.layers"
+    blocks = "transformer.h" if kind in ("bloom", "gpt2") else "model.layers"
     adapters: list[Adapter] = []
     values: dict[str, np.ndarray] = {}
     merged: dict[str, Contents] = {}
@@ -98,4 +99,4 @@ def test_obstacles_name_the_weight_and_the_alternative(tmp_path: Path) -> None:
     assert f"{query.weight} has a magnitude (DoRA), and llama.cpp's adapters have" in message
     assert message.endswith("the merged model, or train with the scheme lora")
     config.model_type = "mamba"
-    assert "gpt2, not for mamba; give" in str(obstacle(config, [query]))
+    assert "starcoder2, not for mamba; give" in str(obstacle(config, [query]))
