@@ -48,7 +48,7 @@ class FuzzRun:
 
 def build_fuzzer(target: str, folder: Path) -> Path:
     """Compile one target with gcc and return the program."""
-    base = ["gcc", *COMMON, *SANITIZED, *WARNINGS]
+    base = ["gcc", *COMMON, *SANITIZED, "-O1", *WARNINGS]
     decoder, objects = find_decoder(), []
     for source in runtime_sources():
         own = ["-fsanitize-coverage=trace-pc"] if source.stem in PARSERS else []

@@ -29,7 +29,7 @@ from pockengine.tests.backends.c.objects import build_executable
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wundef", "-Wno-psabi")
 COMMON = ("-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-pthread")
 SANITIZED = (
-    *("-O1", "-g0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    *("-O0", "-g0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     # Each access is checked by a call: gcc then compiles kernels in three quarters of the time.
     "--param=asan-instrumentation-with-call-threshold=0",
 )

@@ -43,9 +43,9 @@ def test_no_input_makes_a_parser_fail(tmp_path: Path, target: str) -> None:
 def test_the_fuzzer_finds_a_planted_fault(tmp_path: Path) -> None:
     (tmp_path / "planted.c").write_text(PLANTED)
     (tmp_path / "seed").write_bytes(b"hello world")
-    traced = [*SANITIZED, "-fsanitize-coverage=trace-pc", "-c", "planted.c"]
+    traced = [*SANITIZED, "-O1", "-fsanitize-coverage=trace-pc", "-c", "planted.c"]
     subprocess.run(["gcc", *traced, "-o", "planted.o"], cwd=tmp_path, check=True)
-    command = ["gcc", *SANITIZED, str(FOLDER / "driver.c"), "planted.o", "-o", "fuzzer"]
+    command = ["gcc", *SANITIZED, "-O1", str(FOLDER / "driver.c"), "planted.o", "-o", "fuzzer"]
     subprocess.run(command, cwd=tmp_path, check=True)
     done = subprocess.run(
         [str(tmp_path / "fuzzer"), "60", "1", "seed"],
