@@ -1,6 +1,7 @@
 """Generated code decodes weights stored in blocks, alone and in products, as the oracle does."""
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,11 @@ from pockengine.compiler.ir.blocks import Blocks
 from pockengine.compiler.ir.scalars import converted
 from pockengine.compiler.ir.types import F32, f32
 from pockengine.tests.backends.c.anchors import (
-    FAST,
-    NATIVE,
     backend_kernel,
     case_of,
     check,
     check_on_arm,
+    check_optimized,
     with_epilogue,
 )
 from pockengine.tests.backends.c.bf16 import bf16_kernel, small_cache, to_bf16, with_tiles
@@ -171,10 +171,10 @@ def rounded_operands(product: Product, seed: int) -> list[tuple[Node, tuple[np.n
     return drawn
 
 
-@pytest.mark.parametrize("compiler", [FAST, NATIVE], ids=["optimized", "sanitized"])
+@pytest.mark.parametrize("run", [check_optimized, check], ids=["optimized", "sanitized"])
 @pytest.mark.parametrize("tiles", [False, True], ids=["vectors", "tiles"])
 def test_bf16_products_with_stored_weights_sum_in_f32(
-    tiles: bool, compiler: tuple[str, ...], tmp_path: Path
+    tiles: bool, run: Callable[..., None], tmp_path: Path
 ) -> None:
     device = small_cache(with_tiles("avx512")) if tiles else device_of("avx512")
     products = enumerate(TILED if tiles else LARGE)
@@ -182,7 +182,7 @@ def test_bf16_products_with_stored_weights_sum_in_f32(
     cases = [Case(node, bf16_kernel(node, device), operands) for node, operands in drawn]
     assert all(("_amx__" in case.kernel.symbol) == tiles for case in cases)
     assert all("pe_bf16" in case.kernel.symbol for case in cases)
-    check(cases, tmp_path, compiler)
+    run(cases, tmp_path)
 
 
 @pytest.mark.parametrize(("columns", "in_place"), [(32, 1), (33, 0)])

@@ -24,11 +24,11 @@ from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 from pockengine.errors import GraphError
 from pockengine.tests.backends.c.anchors import (
-    FAST,
     X86,
     case_of,
     check,
     check_on_arm,
+    check_optimized,
     epilogues,
     with_epilogue,
 )
@@ -110,7 +110,7 @@ def large() -> Iterator[Node]:
 
 def test_blocks_join_up(tmp_path: Path) -> None:
     cases = [case_of(node, direct_kernel, "avx512", seed) for seed, node in enumerate(large())]
-    check(cases, tmp_path, FAST)
+    check_optimized(cases, tmp_path)
 
 
 def test_long_rows_of_taps_are_not_unrolled(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_large_weight_gradients_take_several_images(tmp_path: Path) -> None:
 
     case = case_of(node, emit, "avx512", 0)
     assert "#define PE_BLOCK_IMAGES 2\n" in case.kernel.source
-    check([case], tmp_path, FAST)
+    check_optimized([case], tmp_path)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 6])

@@ -1,6 +1,7 @@
 """Generated matmul kernels agree with the NumPy oracle, for all shapes, epilogues and teams."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,18 +22,25 @@ from pockengine.compiler.ir.types import f32
 from pockengine.devices.schema import load_device
 from pockengine.errors import CompileError
 from pockengine.tests.backends.c.anchors import (
-    FAST,
     SIZES,
     X86,
     case_of,
     check,
     check_on_arm,
+    check_optimized,
     check_with_zig,
     epilogues,
     with_epilogue,
 )
 from pockengine.tests.backends.c.bf16 import bf16_kernel, small_cache, to_bf16, with_tiles
-from pockengine.tests.backends.c.harness import Case, device_of, emitter, new_builder, run_cases
+from pockengine.tests.backends.c.harness import (
+    OPTIMIZED,
+    Case,
+    device_of,
+    emitter,
+    new_builder,
+    run_cases,
+)
 from pockengine.tests.backends.c.problems import SETTINGS, matmul
 
 matmul_kernel = emitter(MATMUL)
@@ -130,9 +138,9 @@ def test_rows_whose_steps_lie_apart_are_copied(isa: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("isa", ["avx2", "avx512"])
-@pytest.mark.parametrize("compiler", [FAST, None], ids=["optimized", "sanitized"])
+@pytest.mark.parametrize("run", [check_optimized, check], ids=["optimized", "sanitized"])
 def test_rows_that_meet_many_panels_are_copied(
-    isa: str, compiler: tuple[str, ...] | None, tmp_path: Path
+    isa: str, run: Callable[..., None], tmp_path: Path
 ) -> None:
     few = [matmul(rows, 2048, steps) for rows, steps in ((9, 3), (13, 15), (14, 16), (10, 17))]
     nodes = [
@@ -146,7 +154,7 @@ def test_rows_that_meet_many_panels_are_copied(
     assert all("#define PE_A_COPIED 1\n" in case.kernel.source for case in cases)
     for node in (matmul(8, 2048, 33), matmul(37, 200, 700)):
         assert "PE_A_COPIED" not in matmul_kernel(node, device_of(isa, 2)).source
-    check(cases, tmp_path, **({"compiler": compiler} if compiler else {}))
+    run(cases, tmp_path)
 
 
 @pytest.mark.parametrize("isa", ["sse2", "avx2", "avx512", "neon"])
@@ -189,14 +197,14 @@ def bf16_case(node: Node, seed: int) -> Case:
     return replace(case, operands=tuple(to_bf16(operand) for operand in case.operands))
 
 
-@pytest.mark.parametrize("compiler", [FAST, None], ids=["optimized", "sanitized"])
-def test_bf16_products_sum_in_f32(compiler: tuple[str, ...] | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("run", [check_optimized, check], ids=["optimized", "sanitized"])
+def test_bf16_products_sum_in_f32(run: Callable[..., None], tmp_path: Path) -> None:
     transposes = [(a, b) for a in (False, True) for b in (False, True)]
     shapes = [(17, 33, 65), (48, 40, 1001), (600, 50, 700)]
     nodes = [matmul(*shape, transpose) for shape in shapes for transpose in transposes]
     nodes += [with_epilogue(matmul(40, 33, 1999), "residual"), matmul(24, 40, 1700, (True, False))]
     cases = [bf16_case(node, seed) for seed, node in enumerate(nodes)]
-    check(cases, tmp_path, **({"compiler": compiler} if compiler else {}))
+    run(cases, tmp_path)
 
 
 def test_bf16_operands_are_rounded_to_nearest_even(tmp_path: Path) -> None:
@@ -206,7 +214,7 @@ def test_bf16_operands_are_rounded_to_nearest_even(tmp_path: Path) -> None:
     x[0, :4] = np.array([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 0], np.float32)  # ties
     x[1, :2] = [np.nan, np.inf]
     case = replace(case, operands=(x, np.eye(32, dtype=np.float32)))
-    found = run_cases([case], tmp_path, FAST)[0][0][0]
+    found = run_cases([case], tmp_path, ("gcc", *OPTIMIZED, "-march=native"))[0][0][0]
     assert np.isnan(found[1]).all()  # a NaN, and infinity times zero
     np.testing.assert_array_equal(np.delete(found, 1, 0), to_bf16(np.delete(x, 1, 0)))
 
@@ -231,9 +239,9 @@ def tiled_cases() -> list[Case]:
     return cases + [amx_case(node, 1) for node in in_blocks]
 
 
-@pytest.mark.parametrize("compiler", [FAST, None], ids=["optimized", "sanitized"])
-def test_tiles_of_bf16_sum_in_f32(compiler: tuple[str, ...] | None, tmp_path: Path) -> None:
-    check(tiled_cases(), tmp_path, **({"compiler": compiler} if compiler else {}))
+@pytest.mark.parametrize("run", [check_optimized, check], ids=["optimized", "sanitized"])
+def test_tiles_of_bf16_sum_in_f32(run: Callable[..., None], tmp_path: Path) -> None:
+    run(tiled_cases(), tmp_path)
 
 
 @pytest.mark.skipif(not load_device("host").cpu.amx, reason="this CPU has no tiles of bf16")
@@ -259,12 +267,12 @@ def test_a_device_without_bf16_is_refused() -> None:
         CBackend(load_device("rpi4"), bf16=True)
 
 
-@pytest.mark.parametrize("compiler", [FAST, None], ids=["optimized", "sanitized"])
+@pytest.mark.parametrize("run", [check_optimized, check], ids=["optimized", "sanitized"])
 def test_long_sums_are_finished_before_the_epilogue(
-    compiler: tuple[str, ...] | None, tmp_path: Path
+    run: Callable[..., None], tmp_path: Path
 ) -> None:
     cases = [case_of(node, matmul_kernel, "avx512", seed) for seed, node in enumerate(LONG_SUMS)]
-    check(cases, tmp_path, **({"compiler": compiler} if compiler else {}))
+    run(cases, tmp_path)
 
 
 def test_results_larger_than_the_caches_are_streamed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pockengine.backends.native.kernel import Kernel
 from pockengine.backends.window import window_of
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
-from pockengine.tests.backends.c.anchors import FAST, case_of, check, with_epilogue
+from pockengine.tests.backends.c.anchors import case_of, check, check_optimized, with_epilogue
 from pockengine.tests.backends.c.harness import device_of, emitter
 from pockengine.tests.backends.c.problems import convolution
 
@@ -58,4 +58,4 @@ def test_large_weights_and_all_weight_gradients_are_products(tmp_path: Path) -> 
         for seed, node in enumerate(found.values())
     ]
     assert all("strided" in case.kernel.symbol for case in cases)
-    check(cases, tmp_path, FAST)
+    check_optimized(cases, tmp_path)

@@ -23,10 +23,9 @@ from pockengine.backends.window import window_of
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 from pockengine.tests.backends.c.anchors import (
-    FAST,
     case_of,
-    check,
     check_on_arm,
+    check_optimized,
     with_epilogue,
 )
 from pockengine.tests.backends.c.harness import device_of
@@ -87,7 +86,7 @@ def test_whole_layers_agree(size: int, tmp_path: Path) -> None:
         for seed, node in enumerate(layers)
         for split in ("ROWS", "COLUMNS")
     ]
-    check(cases, tmp_path, FAST, tolerance=BOUND[size])
+    check_optimized(cases, tmp_path, tolerance=BOUND[size])
 
 
 @settings(max_examples=1, **SETTINGS)

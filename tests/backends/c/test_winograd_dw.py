@@ -21,7 +21,7 @@ from pockengine.backends.native.kernel import Kernel
 from pockengine.backends.window import window_of
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
-from pockengine.tests.backends.c.anchors import FAST, case_of, check, check_on_arm
+from pockengine.tests.backends.c.anchors import case_of, check_on_arm, check_optimized
 from pockengine.tests.backends.c.problems import DIRECT, SETTINGS, convolution
 from pockengine.tests.backends.c.winograd_cases import (
     FEATURES,
@@ -76,7 +76,7 @@ def test_whole_layers_agree(size: int, tmp_path: Path) -> None:
         for split in ("INNER", "COLUMNS")
         for block in (None, 13)
     ]
-    check(cases, tmp_path, FAST, tolerance=BOUND[size])
+    check_optimized(cases, tmp_path, tolerance=BOUND[size])
 
 
 @settings(max_examples=1, **SETTINGS)
