@@ -36,6 +36,8 @@ SANITIZED = (
 OPTIMIZED = ("-O3",)
 CORES = 4
 """Of a test's device. Kernels run on one thread to all of them: a share must not assume all."""
+OF_TWO_CORES = (1, 3)
+"""Teams for kernels that two threads share: one of them, and both beside an idle thread."""
 MACHINES = {"avx512": "-march=x86-64-v4", "avx2": "-march=x86-64-v3", "sse2": "-march=x86-64"}
 
 

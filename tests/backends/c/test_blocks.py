@@ -23,7 +23,14 @@ from pockengine.tests.backends.c.anchors import (
     with_epilogue,
 )
 from pockengine.tests.backends.c.bf16 import bf16_kernel, small_cache, to_bf16, with_tiles
-from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw_array, run_cases
+from pockengine.tests.backends.c.harness import (
+    OF_TWO_CORES,
+    SANITIZED,
+    Case,
+    device_of,
+    draw_array,
+    run_cases,
+)
 
 BITS = (4, 8)
 SHAPES = [((32,), 0), ((96, 7), 0), ((2, 64, 130), 1), ((5, 64), 1), ((3, 2, 320), 2)]
@@ -182,7 +189,7 @@ def test_bf16_products_with_stored_weights_sum_in_f32(
     cases = [Case(node, bf16_kernel(node, device), operands) for node, operands in drawn]
     assert all(("_amx__" in case.kernel.symbol) == tiles for case in cases)
     assert all("pe_bf16" in case.kernel.symbol for case in cases)
-    run(cases, tmp_path)
+    run(cases, tmp_path, **({"threads": OF_TWO_CORES} if tiles else {}))
 
 
 @pytest.mark.parametrize(("columns", "in_place"), [(32, 1), (33, 0)])

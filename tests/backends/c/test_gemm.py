@@ -34,6 +34,7 @@ from pockengine.tests.backends.c.anchors import (
 )
 from pockengine.tests.backends.c.bf16 import bf16_kernel, small_cache, to_bf16, with_tiles
 from pockengine.tests.backends.c.harness import (
+    OF_TWO_CORES,
     OPTIMIZED,
     Case,
     device_of,
@@ -147,14 +148,14 @@ def test_rows_that_meet_many_panels_are_copied(
         *few,
         matmul(41, 2100, 33, (False, True)),
         with_epilogue(matmul(37, 2048, 700), "residual"),  # its last block of steps is shorter
-        matmul(600, 1600, 520),  # two blocks of rows
+        matmul(530, 1600, 520),  # two blocks of rows
         matmul(17, 2048, 40, batches=((3,), (3,))),
     ]
     cases = [case_of(node, matmul_kernel, isa, seed, cores=2) for seed, node in enumerate(nodes)]
     assert all("#define PE_A_COPIED 1\n" in case.kernel.source for case in cases)
     for node in (matmul(8, 2048, 33), matmul(37, 200, 700)):
         assert "PE_A_COPIED" not in matmul_kernel(node, device_of(isa, 2)).source
-    run(cases, tmp_path)
+    run(cases, tmp_path, threads=OF_TWO_CORES)
 
 
 @pytest.mark.parametrize("isa", ["sse2", "avx2", "avx512", "neon"])
@@ -241,7 +242,7 @@ def tiled_cases() -> list[Case]:
 
 @pytest.mark.parametrize("run", [check_optimized, check], ids=["optimized", "sanitized"])
 def test_tiles_of_bf16_sum_in_f32(run: Callable[..., None], tmp_path: Path) -> None:
-    run(tiled_cases(), tmp_path)
+    run(tiled_cases(), tmp_path, threads=OF_TWO_CORES)
 
 
 @pytest.mark.skipif(not load_device("host").cpu.amx, reason="this CPU has no tiles of bf16")
