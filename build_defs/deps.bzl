@@ -273,6 +273,7 @@ DEPS = {
         "sealed": ["@pypi//numpy"],
         "test_api": ["//:api", "//:errors", "//:root", "//backends", "//backends/c", "//backends/native", "//backends/training", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//devices", "//tests/backends:session_tests", "//tests/backends/c:harness", "//tests/backends/c:programs", "//tests/backends/c:runner", "@pypi//numpy", "@pypi//pillow", "@pypi//safetensors"],
         "test_artifact_kills": ["//:root", "//tests/backends/c:artifact_kills"],
+        "test_blocks": ["//:root", "//backends/c", "//backends/native", "//compiler:ir", "//tests/backends/c:anchors", "//tests/backends/c:bf16", "//tests/backends/c:harness", "@pypi//numpy"],
         "test_conv": ["//:errors", "//:root", "//backends", "//backends/c", "//backends/native", "//compiler:ir", "//devices", "//tests/backends/c:anchors", "//tests/backends/c:harness", "//tests/backends/c:problems", "@pypi//hypothesis"],
         "test_duty": ["//:root", "//tests/backends/c:runner", "//tests/backends/c:sealed"],
         "test_fuzz": ["//:root", "//tests/backends/c:fuzzing", "//tests/backends/c:harness", "//tests/backends/c:kills"],
