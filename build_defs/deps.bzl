@@ -601,11 +601,12 @@ DEPS = {
     },
     "tests/models": {
         "families": ["//:root", "//tests/zoo:zoo_lib"],
+        "gguf_files": ["//:root", "//tests/zoo:zoo_lib", "@pypi//numpy"],
         "gptq_folder": ["//:root", "//tests/zoo:zoo_lib", "@pypi//numpy", "@pypi//safetensors"],
         "lora_steps": ["//:root", "//compiler", "//compiler:forward", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//models", "@pypi//numpy"],
         "remaining": ["//:errors", "//:root", "//compiler:forward", "//compiler:ir", "//compiler:sparse", "//models", "//models:find", "//models:registry", "//models:tiny_training", "//tests/compiler:small_nets", "//tests/finetune/lm:decoders", "//tests/models:lora_steps", "//tests/zoo:zoo_lib", "@pypi//numpy", "@pypi//safetensors"],
         "shared_traces": ["//:root", "//compiler:ir", "//frontends/torch", "//models", "@pypi//pytest"],
-        "test_decoder_files": ["//:errors", "//:root", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//models", "//tests/fuzz:damage", "//tests/models:families", "//tests/zoo:zoo_lib", "@pypi//hypothesis", "@pypi//numpy", "@pypi//safetensors"],
+        "test_decoder_files": ["//:errors", "//:root", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//models", "//tests/fuzz:damage", "//tests/models:families", "//tests/models:gguf_files", "//tests/zoo:zoo_lib", "@pypi//hypothesis", "@pypi//numpy", "@pypi//safetensors"],
         "test_decoding": ["//:api", "//:errors", "//:root", "//backends", "//compiler", "//compiler:forward", "//compiler:ir", "//compiler:memory", "//devices", "//models", "//tests/models:families", "//tests/zoo:zoo_lib", "@pypi//numpy"],
         "test_find_onnx": ["//:errors", "//:root", "//models:find", "@pypi//numpy"],
         "test_find_tensorflow": ["//:errors", "//:root", "//cli:export", "//compiler:ir", "//frontends", "//models:find", "@pypi//numpy"],
