@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,11 +10,14 @@ import torch
 
 from pockengine.compiler.ir.contents import Contents, InMemory
 from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ir.grids import Grid
+from pockengine.compiler.ir.types import F32, TensorType
 from pockengine.errors import ImportModelError
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.models.gguf import read_gguf
 from pockengine.models.gguf_families import ARCHITECTURES, KNOWN
 from pockengine.models.gguf_forms import FORMS
+from pockengine.models.gguf_layouts import laid_out
 from pockengine.models.gguf_names import gguf_tensors, write_gguf_tensors
 from pockengine.tests.models.gguf_files import FAMILIES, write_model
 
@@ -66,6 +70,21 @@ def test_unknown_tensors_are_refused_and_rotations_skipped(tmp_path: Path) -> No
     file.write_bytes(whole.replace(norm, b"blk.1.attn_q_nor2.weight"))
     with pytest.raises(ImportModelError, match=r"gguf: blk\.1\.attn_q_nor2\.weight is no weight"):
         gguf_tensors(file, module.config)
+
+
+@pytest.mark.parametrize("width", [32, 16])
+def test_columns_of_whole_blocks_keep_their_scales(width: int) -> None:
+    heads = {"linear_num_key_heads": 2, "linear_num_value_heads": 4}
+    config = SimpleNamespace(model_type="qwen3_5_text", **heads)
+    codes = np.arange(3 * 4 * width, dtype=np.int8).reshape(3, -1)
+    scales = np.arange(1, 1 + codes.size // 32, dtype=np.float32).reshape(3, -1)
+    grid = Grid(TensorType(F32, codes.shape), 1, lambda: (codes, scales), 8)
+
+    found = laid_out(grid, "model.layers.0.linear_attn.out_proj.weight", config, back=True)
+
+    heads_of = np.split(grid.read(), 4, axis=1)
+    np.testing.assert_array_equal(found.read(), np.hstack([heads_of[n] for n in (0, 2, 1, 3)]))
+    assert isinstance(found, Grid) == (width == 32)
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
