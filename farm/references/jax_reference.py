@@ -109,6 +109,7 @@ def _arrays(params: Params) -> Arrays:
         gelu=partial(jax.nn.gelu, approximate=False),
         silu=jax.nn.silu,
         relu=jax.nn.relu,
+        tanh=jnp.tanh,
     )
 
 

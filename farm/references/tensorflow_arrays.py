@@ -35,6 +35,7 @@ def _arrays(variables: dict[str, tf.Variable]) -> Arrays:
         gelu=partial(tf.nn.gelu, approximate=False),
         silu=tf.nn.silu,
         relu=tf.nn.relu,
+        tanh=tf.tanh,
     )
 
 

@@ -16,6 +16,7 @@ from pockengine.models.registry import ModelName
 
 Tensor = Any  # of whichever framework
 MASKED = -1e30  # an attention score that softmax makes 0
+BERT_LAYERS, BERT_HEADS, BERT_EPS = 12, 12, 1e-12
 DISTILBERT_LAYERS, DISTILBERT_HEADS, DISTILBERT_EPS = 6, 12, 1e-12
 VIT_LAYERS, VIT_HEADS, VIT_PATCH, VIT_EPS = 12, 3, 16, 1e-12
 LLAMA_LAYERS, LLAMA_HEADS, LLAMA_EPS, LLAMA_THETA = 6, 6, 1e-5, 10000.0
@@ -44,6 +45,7 @@ class Arrays:
     """x Phi(x), exactly."""
     silu: Callable[[Tensor], Tensor]
     relu: Callable[[Tensor], Tensor]
+    tanh: Callable[[Tensor], Tensor]
 
 
 def transformer(a: Arrays, x: Tensor, model: ModelName) -> Tensor:
@@ -55,6 +57,24 @@ def transformer(a: Arrays, x: Tensor, model: ModelName) -> Tensor:
     if builder is None:
         raise FarmError(f"{model.family} is no transformer of {', '.join(FAMILIES)}")
     return builder(a, x)
+
+
+def _bert(a: Arrays, ids: Tensor) -> Tensor:
+    """Return [N, classes] of the first token; all tokens are of the first segment."""
+    name = "bert.embeddings"
+    x = a.take(a.param(f"{name}.word_embeddings.weight"), ids)
+    x = x + a.param(f"{name}.token_type_embeddings.weight")[0]
+    x = x + a.param(f"{name}.position_embeddings.weight")[: ids.shape[1]]
+    x = _layer_norm(a, x, f"{name}.LayerNorm", BERT_EPS)
+    for index in range(BERT_LAYERS):
+        name = f"bert.encoder.layer.{index}"
+        parts = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
+        y = _attention(a, [_linear(a, x, part) for part in parts], BERT_HEADS)
+        y = _linear(a, y, f"{name}.attention.output.dense")
+        x = _layer_norm(a, x + y, f"{name}.attention.output.LayerNorm", BERT_EPS)
+        y = _linear(a, a.gelu(_linear(a, x, f"{name}.intermediate.dense")), f"{name}.output.dense")
+        x = _layer_norm(a, x + y, f"{name}.output.LayerNorm", BERT_EPS)
+    return _linear(a, a.tanh(_linear(a, x[:, 0], "bert.pooler.dense")), "classifier")
 
 
 def _distilbert(a: Arrays, ids: Tensor) -> Tensor:
@@ -162,6 +182,7 @@ def _rms_norm(a: Arrays, x: Tensor, name: str) -> Tensor:
 
 
 FAMILIES: dict[str, Callable[[Arrays, Tensor], Tensor]] = {
+    "bert_base": _bert,
     "distilbert": _distilbert,
     "llama-15m": _llama,
     "vit_tiny": _vit,

@@ -79,24 +79,36 @@ def test_onnx_runtime_trains_the_tensors_of_a_scheme(tmp_path: Path) -> None:
         open_worker("ort-training", tmp_path, threads=1)
 
 
-def test_tensorflow_trains_the_transformer_tensors_of_a_scheme(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "chosen"),
+    [
+        (TEXT, ("model.layers.5.mlp.up_proj.weight", "model.norm.weight")),
+        pytest.param(
+            "bert_base-8",
+            ("bert.encoder.layer.0.attention.self.key.weight", "bert.pooler.dense.weight"),
+            marks=pytest.mark.nightly,
+        ),
+    ],
+)
+def test_tensorflow_trains_the_transformer_tensors_of_a_scheme(
+    model: str, chosen: tuple[str, ...], tmp_path: Path
+) -> None:
     if not is_available(find_engine("tf-graph")):
         pytest.skip("the framework of tf-graph is not installed; Bazel brings it")
-    data = make_job(tmp_path, TEXT)
-    chosen = dict.fromkeys(("model.layers.5.mlp.up_proj.weight", "model.norm.weight"))
-    sparse = replace(data, job=replace(data.job, trainable=chosen))
+    data = make_job(tmp_path, model)
+    sparse = replace(data, job=replace(data.job, trainable=dict.fromkeys(chosen)))
     write_job(tmp_path, sparse)
     with open_worker("tf-graph", tmp_path, threads=1) as worker:
         training = worker.train()
         for trainable, message in (
             ({"nothing": None}, "no parameter 'nothing'"),
-            ({"model.norm.weight": (0, 8)}, "whole tensors are trained here, and no channels"),
+            ({chosen[-1]: (0, 8)}, "whole tensors are trained here, and no channels"),
         ):
             write_job(tmp_path, replace(data, job=replace(data.job, trainable=trainable)))
             with pytest.raises(FarmError, match=message):
                 worker.prepare(tmp_path, "tf-graph", threads=1)
     torch.set_num_threads(1)
-    losses, tensors = train(parse_model(TEXT).build(10), sparse)
+    losses, tensors = train(parse_model(model).build(10), sparse)
     assert training.losses == pytest.approx(losses, rel=TOLERANCE)
     moved = {name for name in tensors if (training.tensors[name] != data.weights[name]).any()}
     assert moved == set(chosen)
