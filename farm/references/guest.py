@@ -81,6 +81,7 @@ SHARED = (
     "models/specs.py",
 )
 NETS = tuple(f"farm/references/{name}.py" for name in ("layouts", "nets", "transformer_nets"))
+TORCH_NETS = ("language", "layers", "mcunet", "mobilenet_v2", "resnet", "vit")
 FRAMEWORKS = {
     "tensorflow": GuestFramework(
         ("tf-eager", "tf-graph"),
@@ -97,7 +98,7 @@ FRAMEWORKS = {
         "torch_worker",
         (
             "farm/references/torch_reference.py",
-            *(f"models/{name}.py" for name in ("layers", "mcunet", "mobilenet_v2", "resnet")),
+            *(f"models/{name}.py" for name in TORCH_NETS),
         ),
     ),
     "mnn": GuestFramework(

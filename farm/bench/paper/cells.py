@@ -47,6 +47,8 @@ SECONDS_OF_CELL = {
 }
 """Medians of `--quick` without the arithmetic; most of it is the model of a core."""
 SECONDS_OF_START = {"tensorflow": 60.0, "torch": 65.0, "mnn": 10.0, OURS: 10.0}
+SECONDS_OF_TRANSFORMERS = 90.0
+"""To import the package in the process of PyTorch."""
 SECONDS_OF_NETWORK = {"tensorflow": 25.0, "torch": 3.0, "mnn": 3.0, OURS: 8.0}
 """To build a model for a batch size, which the cells of one process share."""
 SECONDS_PER_MAC = 2.5e-7
@@ -75,6 +77,16 @@ class Cell:
         if self.engine == OURS:
             return OURS
         return next(name for name, kind in FRAMEWORKS.items() if self.engine in kind.engines)
+
+    @property
+    def is_transformer(self) -> bool:
+        """Whether the model is one of the package transformers."""
+        return parse_model(self.model).family in TRANSFORMERS
+
+    @property
+    def imports_transformers(self) -> bool:
+        """Whether the engine builds the model by the package itself."""
+        return self.framework == "torch" and self.is_transformer
 
     def __str__(self) -> str:
         """Return the words for a line of progress."""
@@ -132,6 +144,8 @@ class PaperPlan:
         starts = sum(SECONDS_OF_START[name] for name in {cell.framework for cell in lane})
         networks = {(cell.framework, *cell.job[:2]) for cell in lane}
         starts += sum(SECONDS_OF_NETWORK[name] for name, *_ in networks)
+        if any(cell.imports_transformers for cell in lane):
+            starts += SECONDS_OF_TRANSFORMERS
         return share * (starts + sum(map(seconds_of, lane)))
 
 
@@ -157,9 +171,14 @@ def plan(choice: PaperChoice) -> PaperPlan:
 
 
 def _engines(quick: bool, job: tuple[str, int, str]) -> tuple[str, ...]:
-    """Return the engines of a job; --quick runs the slowest for its smallest network alone."""
-    slowest = not quick or job == SMALLEST
-    return tuple(x for x in ENGINES if slowest or x not in SLOWEST)
+    """Return the engines of a job.
+
+    --quick runs the slowest for its smallest network alone, and imports no transformers.
+    """
+    if not quick:
+        return ENGINES
+    slow = () if job == SMALLEST else SLOWEST
+    return tuple(x for x in ENGINES if x not in slow and not Cell(*job, x).imports_transformers)
 
 
 def batches_of(model: str, quick: bool) -> tuple[int, ...]:
@@ -171,9 +190,9 @@ def batches_of(model: str, quick: bool) -> tuple[int, ...]:
 
 def why_not(cell: Cell, board: Board) -> str | None:
     """Return why a cell has no figure on a board; None if it can be measured."""
-    device, family = load_device(board.device), parse_model(cell.model).family
+    device = load_device(board.device)
     if isinstance(board.place, Local):
-        return _why_no_form(cell, family)
+        return _why_no_form(cell)
     if not board.emulated:
         return "a board's own steps are timed by `bench --device`, without --suite"
     if device.cpu.arch != GUEST:
@@ -181,19 +200,15 @@ def why_not(cell: Cell, board: Board) -> str | None:
         return f"no Linux: `{command}` counts our step" if cell.engine == OURS else (
             f"{cell.engine} does not exist for {device.cpu.arch}"
         )  # fmt: skip
-    if family in TRANSFORMERS and cell.engine == "torch-eager":
-        return "its model takes the package transformers, which the aarch64 Python here has not"
-    return _why_no_form(cell, family)
+    return _why_no_form(cell)
 
 
-def _why_no_form(cell: Cell, family: str) -> str | None:
+def _why_no_form(cell: Cell) -> str | None:
     """Return why the references have no form of a cell, on any machine."""
-    if cell.engine == "mnn-train" and family in TRANSFORMERS:
+    if cell.engine == "mnn-train" and cell.is_transformer:
         return "MNN's nets are convolutional here"
     if cell.engine == "mnn-train" and cell.scheme != "full":
         return "MNN trains everything here"
-    if cell.engine in TENSORFLOW and family == "bert_base":
-        return "the references have no BERT in TensorFlow; DistilBERT stands for it"
     return None
 
 

@@ -98,6 +98,7 @@ def test_quick_suite_is_large_and_takes_twenty_minutes(rpi4: Board) -> None:
     assert len(quick.cells) >= 40
     assert {cell.engine for cell in quick.cells} == set(ENGINES)
     assert {cell.scheme for cell in quick.cells} == set(SCHEMES)
+    assert not any(cell.imports_transformers for cell in quick.cells)
     assert quick.seconds < 20 * 60
     assert plan(PaperChoice(rpi4)).seconds > 10 * quick.seconds
 
