@@ -206,6 +206,9 @@ def _board(name: str, entry: object, file: Path) -> Board:
     )
     if not isinstance(device, str):
         raise FarmError(f'{where} needs device = "...", the name of a file of devices/')
+    if device not in known_devices():
+        known = ", ".join(known_devices())
+        raise FarmError(f"{where} has an unknown device {device!r}; known devices: {known}")
     if kind not in KINDS:
         raise FarmError(f"{where} has kind {kind!r}; known kinds: {', '.join(KINDS)}")
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):

@@ -45,10 +45,12 @@ class Move:
         levels = f"{_number(self.before)} to {_number(self.after)}"
         text = f"{change} at {self.first.commit}: {levels}"
         if self.between:
-            text += (
-                f"; or one of the {self.between} commits since {self.last.commit} that were not "
-                f"measured: git bisect start {self.first.commit} {self.last.commit}"
+            others = (
+                "the commit between them, which was not measured"
+                if self.between == 1
+                else f"one of the {self.between} commits between them that were not measured"
             )
+            text += f"; or {others}: git bisect start {self.first.commit} {self.last.commit}"
         return text
 
 

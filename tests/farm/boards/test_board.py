@@ -97,6 +97,7 @@ def test_unknown_device_lists_the_known_ones() -> None:
     ("text", "message"),
     [
         ("[x]\nkind = 'local'", "needs device"),
+        ("[x]\ndevice = 'rpi9'\nkind = 'local'", "board 'x' has an unknown device 'rpi9'.*rpi4"),
         (
             "[x]\ndevice = 'host'\nkind = 'cloud'",
             "'cloud'.*local, emulated, .*ssh, adb",

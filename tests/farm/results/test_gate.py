@@ -113,7 +113,7 @@ def test_exact_figures_move_at_each_changing_commit(commits: list[str]) -> None:
         (commits[7], 2),
     ]
     assert trend.moves[0].describe() == (
-        f"+20.0% at {commits[3]}: 10 to 12; or one of the 1 commits since {commits[1]} that were "
+        f"+20.0% at {commits[3]}: 10 to 12; or the commit between them, which was "
         f"not measured: git bisect start {commits[3]} {commits[1]}"
     )
 
