@@ -21,6 +21,7 @@ TOLERANCE = 1e-4
 CASES = (
     pytest.param("jax-jit", NET, marks=pytest.mark.nightly),
     ("jax-jit", TEXT),
+    pytest.param("jax-jit", "bert_base-8", marks=pytest.mark.nightly),
     ("ort-training", NET),
     ("mnn-train", NET),
 )
