@@ -45,12 +45,13 @@ class Move:
         levels = f"{_number(self.before)} to {_number(self.after)}"
         text = f"{change} at {self.first.commit}: {levels}"
         if self.between:
-            others = (
-                "the commit between them, which was not measured"
+            other = (
+                "the unmeasured commit"
                 if self.between == 1
-                else f"one of the {self.between} commits between them that were not measured"
+                else f"one of the {self.between} unmeasured commits"
             )
-            text += f"; or {others}: git bisect start {self.first.commit} {self.last.commit}"
+            bisect = f"git bisect start {self.first.commit} {self.last.commit}"
+            text += f"; or {other} since {self.last.commit}: {bisect}"
         return text
 
 

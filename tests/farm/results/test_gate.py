@@ -113,8 +113,8 @@ def test_exact_figures_move_at_each_changing_commit(commits: list[str]) -> None:
         (commits[7], 2),
     ]
     assert trend.moves[0].describe() == (
-        f"+20.0% at {commits[3]}: 10 to 12; or the commit between them, which was "
-        f"not measured: git bisect start {commits[3]} {commits[1]}"
+        f"+20.0% at {commits[3]}: 10 to 12; or the unmeasured commit since {commits[1]}: "
+        f"git bisect start {commits[3]} {commits[1]}"
     )
 
 
