@@ -13,11 +13,11 @@ saved activations of all layers above it, which exceed any useful memory budget.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pockengine.compiler.ir import Graph, Node, Value
+from pockengine.compiler.ir import Graph, Node, Param, Value
 from pockengine.compiler.ops import lookup
 from pockengine.compiler.sparse import ParamChoice, Scheme
 from pockengine.compiler.sparse.bias import bias_of
@@ -89,7 +89,8 @@ def _blocks(graph: Graph) -> tuple[tuple[str, ...], ...]:
 def layers_of(graph: Graph) -> tuple[TrainableLayer, ...]:
     """Return the convolutions and linear layers below the head, in the order of the forward pass.
 
-    A weight that is also read by another op (a table tied to the output) is excluded.
+    A layer may read its weight reshaped, as a 1D convolution does. A weight that is also read by
+    another op (a table tied to the output) is excluded.
     """
     head, users = set(head_of(graph)), graph.users()
     layers: dict[str, TrainableLayer] = {}
@@ -97,23 +98,34 @@ def layers_of(graph: Graph) -> tuple[TrainableLayer, ...]:
         layer = lookup(node.op).layer
         if layer is None:
             continue
-        param = graph.param_of(node.operands[layer.weight])
+        param = graph.param_of(_before_reshapes(node.operands[layer.weight]))
         if param is None or not param.trainable or param.name in head:
             continue
-        if any(lookup(reader.op).layer is None for reader in users[param.value]):
+        if any(lookup(reader.op).layer is None for reader in _readers(users, param.value)):
             continue
-        layers.setdefault(param.name, _read_layer(graph, node, users))
+        saved_bytes, bias = node.operands[0].type.nbytes, bias_of(graph, users, node)
+        layers.setdefault(
+            param.name, TrainableLayer(param.name, bias, _channels(graph, param), saved_bytes)
+        )
     return tuple(layers.values())
 
 
-def _read_layer(graph: Graph, node: Node, users: Mapping[Value, list[Node]]) -> TrainableLayer:
-    x, weight = node.operands
-    bias, channels = bias_of(graph, users, node), _channels(graph, node)
-    return TrainableLayer(weight.name, bias, channels, x.type.nbytes)
+def _before_reshapes(value: Value) -> Value:
+    while value.node is not None and value.node.op == "reshape":
+        (value,) = value.node.operands
+    return value
 
 
-def _channels(graph: Graph, node: Node) -> int:
-    param = graph.params[node.operands[1].name]
+def _readers(users: Mapping[Value, list[Node]], value: Value) -> Iterator[Node]:
+    """Yield the nodes that read a value or a reshaped copy of it."""
+    for node in users.get(value, ()):
+        if node.op == "reshape":
+            yield from _readers(users, node.result)
+        else:
+            yield node
+
+
+def _channels(graph: Graph, param: Param) -> int:
     try:
         return param.value.shape[channel_axis("search", graph, param)]
     except SchemeError:

@@ -3,10 +3,17 @@
 import numpy as np
 import pytest
 
-from pockengine.compiler.ir import I64, Builder, Graph, TensorType
+from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.errors import SchemeError
 from pockengine.finetune.contributions import Item
-from pockengine.finetune.space import bias_groups, items_of, layers_of, scheme_of, space_of
+from pockengine.finetune.space import (
+    TrainableLayer,
+    bias_groups,
+    items_of,
+    layers_of,
+    scheme_of,
+    space_of,
+)
 from pockengine.tests.finetune.tiny import tiny_subject
 
 
@@ -42,6 +49,41 @@ def test_tables_are_not_layers_and_norm_biases_belong_to_layers() -> None:
         ("block.0.weight", "block.1.bias")
     ]
     assert bias_groups(graph, "layers") == [("block.1.bias",)]
+
+
+def line_graph(*, doubled: bool = False) -> Graph:
+    """Return a graph of a 1D convolution, whose kernel is read reshaped, and a head.
+
+    With `doubled`, another op reads a reshaped copy of the kernel too.
+    """
+    g = Builder(Graph("line"))
+    x = g.input("x", TensorType(F32, (2, 1, 8, 3)))
+    weight = g.param("body.weight", np.ones((3, 3, 16), np.float32))
+    kernel = g.reshape(weight, shape=(1, 3, 3, 16))
+    hidden = g.reshape(g.conv2d(x, kernel, stride=(1, 1), padding=(0, 0, 0, 0)), shape=(2, 6, 16))
+    hidden = g.add(hidden, g.param("body.bias", np.zeros(16, np.float32)))
+    logits = g.matmul(
+        g.reshape(hidden, shape=(2, 96)), g.param("head.weight", np.ones((96, 3), np.float32))
+    )
+    loss = g.cross_entropy(logits, g.input("target", TensorType(I64, (2,))))
+    if doubled:
+        loss = g.add(loss, g.reduce_sum(g.reshape(weight, shape=(144,)), axes=(0,)))
+    g.graph.outputs |= {"loss": loss, "logits": logits}
+    return g.graph
+
+
+def test_kernels_that_are_read_reshaped_are_layers() -> None:
+    graph = line_graph()
+    (layer,) = layers_of(graph)
+    items = items_of(graph, (0.5, 1.0))
+
+    assert layer == TrainableLayer("body.weight", "body.bias", 3, 4 * 2 * 8 * 3)
+    assert items[1:] == [
+        Item("weight", "body.weight", 0.5, "magnitude"),
+        Item("weight", "body.weight"),
+    ]
+    assert scheme_of(graph, items[:2]).resolve(graph)["body.bias"] is None
+    assert layers_of(line_graph(doubled=True)) == ()
 
 
 def test_shares_of_equal_channels_are_listed_once() -> None:
