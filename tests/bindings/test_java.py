@@ -150,6 +150,18 @@ def test_the_example_app_compiles_against_the_library(classes: Path, tmp_path: P
     assert (out / "org" / "example" / "train" / "TrainWorker.class").is_file()
 
 
+def test_an_update_with_another_model_drops_the_old_weights_and_checkpoints(
+    tmp_path: Path,
+) -> None:
+    java_home()
+    (source,) = (ROOT / "app").rglob("ModelFolder.java")
+    call("javac", "--release", "11", "-d", tmp_path, source, CHECKS.parent / "Updates.java")
+    main = "org.example.train.Updates"
+    printed = call("java", "-cp", tmp_path, main, tmp_path / "models").splitlines()
+
+    assert printed == ["first false", "first true", "second false", "false 1"]
+
+
 def test_names_looked_up_by_c_survive_shrinking() -> None:
     rules = (ROOT / "library" / "consumer-rules.pro").read_text()
     c = (LIBRARY / "c" / "pe_jni.c").read_text()

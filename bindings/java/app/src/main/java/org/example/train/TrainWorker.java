@@ -13,9 +13,6 @@ import androidx.work.Worker;
 import androidx.work.WorkerParameters;
 import java.io.File;
 import java.io.IOException;
-import java.io.InputStream;
-import java.nio.file.Files;
-import java.nio.file.StandardCopyOption;
 import pockengine.Event;
 import pockengine.Program;
 import pockengine.Session;
@@ -54,24 +51,27 @@ public final class TrainWorker extends Worker {
 
     @Override
     public Result doWork() {
-        final File folder = getApplicationContext().getFilesDir();
-        try (Session session = Session.open(Program.names().get(0), weights(folder), THREADS)) {
+        try {
+            return train(modelFolder()) ? Result.success() : Result.retry();
+        } catch (Exception error) {
+            Log.e(NAME, "the training failed", error);
+            return Result.failure();
+        }
+    }
+
+    /** Trains from the last checkpoint; returns whether the last step is done. */
+    private boolean train(ModelFolder model) throws Exception {
+        final String program = Program.names().get(0);
+        try (Session session = Session.open(program, model.weights().getPath(), THREADS)) {
             final Trainer training = new Trainer(session)
                     .rate(0.05)
                     .until(STEPS)
-                    .checkpoints(new File(folder, "checkpoints").getPath(), 20, 2)
+                    .checkpoints(model.checkpoints().getPath(), 20, 2)
                     .rollBack(true)
                     .listener(this::onEvent);
             training.resume();
             trainer = training;
-            if (isStopped()) {
-                return Result.retry();
-            }
-            final boolean ended = training.train(new Samples(session.program()));
-            return ended ? Result.success() : Result.retry();
-        } catch (Exception error) {
-            Log.e(NAME, "the training failed", error);
-            return Result.failure();
+            return !isStopped() && training.train(new Samples(session.program()));
         }
     }
 
@@ -103,16 +103,9 @@ public final class TrainWorker extends Worker {
         return power.getCurrentThermalStatus() >= PowerManager.THERMAL_STATUS_MODERATE;
     }
 
-    /** Returns the weights as a file, which is mapped: an asset is inside the package. */
-    private String weights(File folder) throws IOException {
-        final File file = new File(folder, WEIGHTS);
-        if (!file.exists()) {
-            final File part = new File(folder, WEIGHTS + ".part");
-            try (InputStream stream = getApplicationContext().getAssets().open(WEIGHTS)) {
-                Files.copy(stream, part.toPath(), StandardCopyOption.REPLACE_EXISTING);
-            }
-            Files.move(part.toPath(), file.toPath(), StandardCopyOption.ATOMIC_MOVE);
-        }
-        return file.getPath();
+    private ModelFolder modelFolder() throws IOException {
+        final Context context = getApplicationContext();
+        final File parent = new File(context.getFilesDir(), "models");
+        return ModelFolder.in(parent, () -> context.getAssets().open(WEIGHTS));
     }
 }
