@@ -38,7 +38,11 @@ PYTHON = (
     "it calls back into Python, which a compiled model does not hold; express it by TensorFlow's "
     "operators"
 )
-STRINGS = "it works on strings; look words up before, and give the model numbers"
+STRINGS = "it works on strings; apply the layer to the data before, and give the model its numbers"
+LOOKUPS = (
+    "it looks values up in a table, which a compiled model does not hold; apply the layer to the "
+    "data before, and give the model its results"
+)
 SPARSE_LABELS = "labels are a SparseTensor; give tf.nn.ctc_loss dense labels and their lengths"
 REASONS = {
     **dict.fromkeys(
@@ -47,6 +51,7 @@ REASONS = {
     ),
     **dict.fromkeys(("PyFunc", "EagerPyFunc", "PyFuncStateless"), PYTHON),
     **dict.fromkeys(("CTCLoss", "CTCLossV2"), SPARSE_LABELS),
+    **dict.fromkeys(("LookupTableFind", "LookupTableFindV2", "LookupTableSizeV2"), LOOKUPS),
     **dict.fromkeys(
         ("RandomPoissonV2", "StatelessRandomBinomial", "StatelessRandomPoisson"), COUNTS
     ),

@@ -92,7 +92,7 @@ ERRORS: dict[str, tuple[Any, str]] = {
     ),
     "while": (loops, "StatelessWhile.*: a loop that a tensor ends; unroll it"),
     "custom code": (calls_python, "EagerPyFunc .*calls back into Python, .* TensorFlow's op"),
-    "strings": (looks_up_words, "AsString .*works on strings; look words up before"),
+    "strings": (looks_up_words, "AsString .*works on strings; apply the layer to the data before"),
     "data-dependent shape": (selects, "boolean_mask: the shape of its result depends on the"),
     "reshape": (reshapes, "Reshape .*: a shape, axis or place that is computed from values"),
     "range": (counts, "Range .*: the shape of its result depends on the values in a tensor"),
@@ -156,6 +156,22 @@ def test_a_wrong_example_size_names_the_layer() -> None:
 
     with pytest.raises(ImportModelError, match=r"layer .first. .* have value 4, .*\(2, 5\)"):
         from_tensorflow(model, (np.ones((2, 5), np.float32),))
+
+
+LOOKUPS = {
+    "ids": (layers.IntegerLookup(vocabulary=[1, 5], name="ids"), "LookupTableFindV2 .*/ids/.*:.*"),
+    "buckets": (layers.Hashing(4, name="buckets"), "StringToHashBucketFast .*/buckets: .*"),
+}
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_lookups_are_left_to_the_data(name: str) -> None:
+    layer, place = LOOKUPS[name]
+    model = keras.Sequential([keras.Input((1,), dtype="int64"), layer, layers.Embedding(4, 3)])
+    words = f"{place}apply the layer to the data before, and give the model"
+
+    with pytest.raises(ImportModelError, match=words):
+        from_tensorflow(model, (np.ones((2, 1), np.int64),))
 
 
 def test_writes_to_a_trained_variable_are_refused() -> None:
