@@ -63,6 +63,13 @@ def channel_reader(
     return readers
 
 
+def before_reshapes(value: Value) -> Value:
+    """Return the value of which this one is a reshaped copy, else itself."""
+    while value.node is not None and value.node.op == "reshape":
+        (value,) = value.node.operands
+    return value
+
+
 def merged_axes(shape: Shape, reshaped: Shape) -> list[Axes] | None:
     """Return the axes of `shape` that each axis of a reshaped array merges, outermost first.
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from pockengine.compiler.channel_readers import before_reshapes
 from pockengine.compiler.ir import Graph, Node, Param, Value
 from pockengine.compiler.ops import lookup
 from pockengine.compiler.sparse import ParamChoice, Scheme
@@ -98,7 +99,7 @@ def layers_of(graph: Graph) -> tuple[TrainableLayer, ...]:
         layer = lookup(node.op).layer
         if layer is None:
             continue
-        param = graph.param_of(_before_reshapes(node.operands[layer.weight]))
+        param = graph.param_of(before_reshapes(node.operands[layer.weight]))
         if param is None or not param.trainable or param.name in head:
             continue
         if any(lookup(reader.op).layer is None for reader in _readers(users, param.value)):
@@ -108,12 +109,6 @@ def layers_of(graph: Graph) -> tuple[TrainableLayer, ...]:
             param.name, TrainableLayer(param.name, bias, _channels(graph, param), saved_bytes)
         )
     return tuple(layers.values())
-
-
-def _before_reshapes(value: Value) -> Value:
-    while value.node is not None and value.node.op == "reshape":
-        (value,) = value.node.operands
-    return value
 
 
 def _readers(users: Mapping[Value, list[Node]], value: Value) -> Iterator[Node]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
+from pockengine.compiler.channel_readers import before_reshapes
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
@@ -77,7 +78,8 @@ def refusal(graph: Graph, layer: Node, users: Mapping[Value, Sequence[Node]]) ->
     """Return why a layer's weight cannot be stored as integers; None if it can."""
     param = graph.param_of(layer.operands[1])
     if param is None:
-        return "it multiplies two activations"
+        reshaped = graph.param_of(before_reshapes(layer.operands[1]))
+        return f"{reshaped.name} is read reshaped" if reshaped else "it multiplies two activations"
     if param.value.dtype is not F32 or layer.operands[0].dtype is not F32:
         return f"it multiplies {layer.operands[0].dtype.value} by {param.value.dtype.value}"
     if param.kind is not ParamKind.WEIGHT:

@@ -179,10 +179,15 @@ def test_mismatched_samples_are_refused(samples: dict[str, np.ndarray], message:
 def test_error_names_f32_layers_and_the_reason() -> None:
     g = Builder(Graph("attention"))
     x = g.input("x", f32(4, 4))
+    with g.scope("stem"):
+        x = g.matmul(x, g.reshape(g.param("taps", np.ones(16, np.float32)), shape=(4, 4)))
     with g.scope("blocks.0.attn"):
         scores = g.matmul(x, x)
     g.output("loss", g.reduce_sum(scores, axes=(0, 1)))
-    message = r"matmul in blocks\.0\.attn stays f32, as it multiplies two activations; leave"
+    message = (
+        r"matmul in stem stays f32, as taps is read reshaped; "
+        r"matmul in blocks\.0\.attn stays f32, as it multiplies two activations; leave"
+    )
     with pytest.raises(CompileError, match=message):
         quantized(g.graph, [{"x": np.ones((4, 4), np.float32)}])
 
