@@ -2,8 +2,9 @@
 
 Blocks of a known family are named in families.toml. Of other models a block is the first numbered
 module of a path (`stem.3`), or a numbered module of a numbered stage (`stages.2.blocks.5`). A
-module without a number is a block of its own (`fc`), and all of a last `head` is the head. A norm
-outside of blocks belongs to the layer before it, or behind the last block to the head.
+module without a number is a block of its own (`fc`), and all of a last `head` is the head, with a
+second head beside it. A norm outside of blocks belongs to the layer before it, or behind the last
+block to the head.
 """
 
 import re
@@ -17,7 +18,9 @@ from pockengine.compiler.sparse.families import Recognized
 HEAD = " head"
 """Key of the head among the names of blocks."""
 
-HEADS = {"head", "heads"}
+HEADS = {"head", "heads", "head_dist", "aux_head"}
+"""Modules that are the head together; those beside `head` are timm's of distilled nets and VOLO."""
+
 REACH = 3
 """Number of leading parts of a path of which one has the number of a block."""
 

@@ -71,6 +71,16 @@ CASES: dict[str, list[tuple[str, ...]]] = {
         inside("net.stages.0.1", *UNIT),
         inside("net.head", "in_conv.conv", "in_conv.norm~", "pre.linear", "classifier"),
     ],
+    "two heads": [
+        inside("network.0", "0.norm1~", "0.attn.v", "0.mlp.fc1"),
+        inside("network.2", "0.norm1~", "0.attn.qkv", "0.mlp.fc1"),
+        ("norm~", "aux_head", "head"),
+    ],
+    "two heads of a known family": [
+        inside("blocks.0", "norm1~", "attn.qkv", "mlp.fc1"),
+        inside("blocks.1", "norm1~", "attn.qkv", "mlp.fc1"),
+        ("norm~", "head", "head_dist"),
+    ],
     "layers in turn": [("conv1", "bn1~"), ("conv2", "bn2~"), ("fc",)],
     "a head that is not last": [("rpn.head.conv",), ("rpn.head.box",), ("roi.fc",), ("roi.box",)],
 }
