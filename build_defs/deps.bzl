@@ -82,7 +82,7 @@ DEPS = {
         "stories": ["//:errors", "//:root", "//finetune/lm", "//models", "@pypi//click"],
     },
     "farm/bench/paper": {
-        "paper": ["//:api", "//:errors", "//:folders", "//:root", "//:terminal", "//backends", "//devices", "//farm/bench", "//farm/boards", "//farm/cycles", "//farm/references", "//farm/references:protocol", "//farm/results", "//farm/transports", "//models:registry", "@pypi//numpy", "@pypi//rich", "@pypi//safetensors"],
+        "paper": ["//:api", "//:errors", "//:folders", "//:root", "//:terminal", "//backends", "//devices", "//farm:lib", "//farm/bench", "//farm/boards", "//farm/cycles", "//farm/references", "//farm/references:protocol", "//farm/results", "//farm/transports", "//models:registry", "@pypi//numpy", "@pypi//rich", "@pypi//safetensors"],
     },
     "farm/bench": {
         "ab": ["//:errors", "//:root", "//:terminal", "//farm/boards", "//farm/jobs", "//farm/results", "//farm/transports"],

@@ -1,4 +1,4 @@
-"""Detect load by other processes, to mark times measured under it.
+"""Load by other processes, to mark times measured under it, and free memory.
 
 A load average would include our own work of the last minute, so CPU use is measured while we are
 idle, before and after the timed block.
@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from pockengine.errors import FarmError
 
 BUSY = "busy machine"
 """Note of a record whose times were measured on a busy machine."""
@@ -75,3 +77,15 @@ def _by_average() -> str | None:
     """Return the mark by the load average of the last minute, which includes our own work."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     return f"{BUSY}: load {load:.1f} on {cores} cores" if load >= cores / 2 else None
+
+
+def free_bytes() -> int:
+    """Return the memory available to a new process; all there is where the system is silent."""
+    try:
+        table = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for line in table.splitlines():
+        if line.startswith("MemAvailable:"):
+            return 1024 * int(line.split()[1])
+    raise FarmError("/proc/meminfo has no MemAvailable; free memory cannot be read")

@@ -17,9 +17,9 @@ from pockengine.compiler.ir.types import F32
 from pockengine.compiler.passes.forward.store_weights import StoreWeights
 from pockengine.devices import find_device
 from pockengine.errors import FarmError, ImportModelError
-from pockengine.farm.bench.llm import BYTES, TORCH, free_bytes
+from pockengine.farm.bench.llm import BYTES, TORCH
 from pockengine.farm.bench.llm_case import LmCase, make_lm_case
-from pockengine.farm.load import watching
+from pockengine.farm.load import free_bytes, watching
 from pockengine.farm.progress import step
 from pockengine.farm.references.engines import LLAMA_CPP, LM_OWN, Engine, find_lm_engine
 from pockengine.farm.references.lm_job import LmData, LmJob, write_lm_job

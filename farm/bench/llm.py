@@ -8,7 +8,6 @@ the runner, as a device has it.
 
 import contextlib
 import json
-import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from pockengine.compiler.storage import EXACT, Storage
 from pockengine.errors import FarmError, JobFailed, PockEngineError
 from pockengine.farm.bench.check import LOSS_TOLERANCE, loss_error
 from pockengine.farm.bench.llm_case import RATE, LmCase, make_lm_case
-from pockengine.farm.load import watching
+from pockengine.farm.load import free_bytes, watching
 from pockengine.farm.progress import step
 from pockengine.farm.references.engines import Engine, find_lm_engine
 from pockengine.farm.references.lm_job import LmData, LmJob, write_lm_job
@@ -362,15 +361,3 @@ def in_memory(sizes: Sequence[int], limit: int) -> list[list[int]]:
         groups[-1].append(place)
         left -= size
     return groups
-
-
-def free_bytes() -> int:
-    """Memory available to a new process; all memory of a system that does not say (macOS)."""
-    try:
-        table = Path("/proc/meminfo").read_text(encoding="ascii")
-    except OSError:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for line in table.splitlines():
-        if line.startswith("MemAvailable:"):
-            return 1024 * int(line.split()[1])
-    raise FarmError("/proc/meminfo has no MemAvailable; free memory cannot be read")

@@ -101,12 +101,13 @@ def first_lines(whole: PaperPlan, left: PaperPlan) -> list[str]:
         if local
         else "Measure: guest instructions of a training step of one thread; not time."
     )
-    lanes = "a core is" if local or len(left.lanes()) < 2 else "two cores are"
+    lanes = 1 if local else len(left.lanes())
+    idle = f"{lanes} cores are" if lanes > 1 else "a core is"
     return [
         f"The paper's tables on {board.name}: {len(cells)} cells of {', '.join(kinds)}; "
         f"{len(whole.gaps)} gaps with a reason; {len(cells) - len(left.cells)} done before.",
         f"{measure} Each cell's losses are compared with PyTorch's first, of ours the weights too.",
-        f"Estimate: {duration(left.seconds)} where {lanes} idle; cells whose inputs were "
+        f"Estimate: {duration(left.seconds)} where {idle} idle; cells whose inputs were "
         "measured before take their figure from the cache.",
     ]
 

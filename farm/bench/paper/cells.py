@@ -3,17 +3,19 @@
 A cell is one engine's step on a model, batch and scheme. Nothing heavy is imported here.
 """
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pockengine.devices import load_device
 from pockengine.farm.bench.schemes import SPARSE, listed_model, scheme_for
 from pockengine.farm.boards.board import Board, Local
+from pockengine.farm.load import free_bytes
 from pockengine.farm.references.engines import find_engine
 from pockengine.farm.references.guest import FRAMEWORKS
 from pockengine.farm.references.instructions import GUEST
-from pockengine.models.registry import ModelName, parse_model
+from pockengine.models.registry import parse_model
 
 OURS = "pockengine"
 ENGINES = (OURS, "tf-graph", "tf-eager", "torch-eager", "mnn-train")
@@ -39,11 +41,11 @@ FORWARD_MACS = {
 }
 """Of a pixel, of MobileNetV2 at width 1; of a token. For estimates alone."""
 SECONDS_OF_CELL = {
-    OURS: 27.0,
-    "tf-graph": 48.0,
-    EAGER: 110.0,
-    "torch-eager": 28.0,
-    "mnn-train": 65.0,
+    OURS: 24.0,
+    "tf-graph": 43.0,
+    EAGER: 106.0,
+    "torch-eager": 19.0,
+    "mnn-train": 57.0,
 }
 """Medians of `--quick` without the arithmetic; most of it is the model of a core."""
 SECONDS_OF_START = {"tensorflow": 60.0, "torch": 65.0, "mnn": 10.0, OURS: 10.0}
@@ -51,8 +53,22 @@ SECONDS_OF_TRANSFORMERS = 90.0
 """To import the package in the process of PyTorch."""
 SECONDS_OF_NETWORK = {"tensorflow": 25.0, "torch": 3.0, "mnn": 3.0, OURS: 8.0}
 """To build a model for a batch size, which the cells of one process share."""
-SECONDS_PER_MAC = 2.5e-7
-"""Core seconds of an emulated step, its backward pass and all repetitions included."""
+SECONDS_PER_MAC = {
+    OURS: 4.9e-7,
+    "tf-graph": 6.5e-7,
+    EAGER: 9.7e-7,
+    "torch-eager": 9.7e-7,
+    "mnn-train": 1.6e-6,
+}
+"""Core seconds of a cell, all its steps included, per multiply-add of one forward pass.
+
+The model of a core runs 6 million instructions a second, a plain count 16; the instructions per
+multiply-add are those of the recorded full steps at 224 pixels.
+"""
+SECONDS_ALONE = 600.0
+"""A cell estimated to take longer builds its network itself, so that all cores share the work."""
+LANE_BYTES = 3 << 30
+"""Memory of an emulated process of TensorFlow or PyTorch with a network at 224 pixels."""
 HOST_SHARE = 0.02
 """Time of a cell on this machine, relative to its time under emulation."""
 
@@ -105,34 +121,46 @@ class PaperChoice:
     quick: bool = False
 
 
+def usable_cores() -> int:
+    """Return how many cores have memory for a lane, at least one."""
+    available = getattr(os, "sched_getaffinity", None)  # absent on macOS
+    cores = len(available(0)) if available is not None else os.cpu_count() or 1
+    return max(1, min(cores, free_bytes() // LANE_BYTES))
+
+
 @dataclass(frozen=True)
 class PaperPlan:
-    """The cells to measure, in order, and the reasons of those that cannot be."""
+    """The cells to measure, in order, and the reasons of those that cannot be.
+
+    `cores` are the lanes in which an emulated board's cells are measured.
+    """
 
     board: Board
     cells: tuple[Cell, ...]
     gaps: dict[Cell, str]
+    cores: int = field(default_factory=usable_cores)
 
     def without(self, done: Sequence[Cell]) -> "PaperPlan":
         """Return the plan of the remaining cells."""
-        left = tuple(cell for cell in self.cells if cell not in set(done))
-        return PaperPlan(self.board, left, self.gaps)
+        measured = set(done)
+        return replace(self, cells=tuple(cell for cell in self.cells if cell not in measured))
 
     @property
     def seconds(self) -> float:
-        """An estimate on idle cores: of the longer of two lanes that run at a time."""
+        """An estimate on idle cores: of the longest of the lanes that run at a time."""
         return max((self.lane_seconds(lane) for lane in self.lanes()), default=0.0)
 
     def lanes(self) -> list[list[Cell]]:
-        """Return the cells that each of two cores measures, one after another.
+        """Return the cells that each core measures, one after another.
 
-        Cells of one framework, model and batch stay together, as they share its network. The
+        Short cells of one framework, model and batch stay together, as they share its network. The
         longest such groups come first, each to the lane that ends first with it.
         """
-        groups: dict[tuple[str, str, int], list[Cell]] = {}
+        groups: dict[tuple[object, ...], list[Cell]] = {}
         for cell in self.cells:
-            groups.setdefault((cell.framework, cell.model, cell.batch), []).append(cell)
-        lanes: list[list[Cell]] = [[], []]
+            alone = cell if seconds_of(cell) > SECONDS_ALONE else None
+            groups.setdefault((cell.framework, cell.model, cell.batch, alone), []).append(cell)
+        lanes: list[list[Cell]] = [[] for _ in range(self.cores)]
         for group in sorted(groups.values(), key=self.lane_seconds, reverse=True):
             min(lanes, key=lambda lane: self.lane_seconds([*lane, *group])).extend(group)
         place = {cell: index for index, cell in enumerate(self.cells)}
@@ -166,7 +194,7 @@ def plan(choice: PaperChoice) -> PaperPlan:
                         cells.append(cell)
                     else:
                         gaps[cell] = reason
-    ordered = sorted(cells, key=lambda x: (seconds_of_job(x), x.job, ENGINES.index(x.engine)))
+    ordered = sorted(cells, key=lambda x: (macs_of(x), x.job, ENGINES.index(x.engine)))
     return PaperPlan(choice.board, tuple(ordered), gaps)
 
 
@@ -222,16 +250,13 @@ def paper_scheme(scheme: str, model: str) -> str:
 
 def seconds_of(cell: Cell) -> float:
     """Estimate a cell's seconds under emulation on an idle core."""
-    return SECONDS_OF_CELL.get(cell.engine, 30.0) + seconds_of_job(cell)
+    arithmetic = SECONDS_PER_MAC.get(cell.engine, 1e-6) * macs_of(cell)
+    return SECONDS_OF_CELL.get(cell.engine, 30.0) + arithmetic
 
 
-def seconds_of_job(cell: Cell) -> float:
-    """Estimate the time of a cell's arithmetic."""
+def macs_of(cell: Cell) -> float:
+    """Estimate the multiply-adds of one forward pass over a cell's batch."""
     name = parse_model(cell.model)
-    return SECONDS_PER_MAC * cell.batch * _forward_macs(name)
-
-
-def _forward_macs(name: ModelName) -> float:
     one = FORWARD_MACS.get(name.family, 1e5)
     size = name.size if name.known.vocabulary else name.size**2
-    return one * size * (1.0 if name.width is None else name.width**1.5)
+    return cell.batch * one * size * (1.0 if name.width is None else name.width**1.5)

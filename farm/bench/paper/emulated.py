@@ -1,4 +1,4 @@
-"""The paper's cells on an emulated board: guest instructions of one thread, in two lanes.
+"""The paper's cells on an emulated board: guest instructions of one thread, a lane per core.
 
 TensorFlow's cells share one emulated process. The others run separately: ours as static programs,
 PyTorch and MNN each in their own process.
@@ -64,7 +64,7 @@ class EmulatedBench:
         self.interrupted = threading.Event()
 
     def run(self, keep: Keep, fail: Fail) -> None:
-        """Measure all cells, a lane on each of two threads; Ctrl-C ends both at once."""
+        """Measure all cells, a lane on each thread; Ctrl-C ends them at once."""
         lanes = self.plan.lanes()
         with ThreadPoolExecutor(max(1, len(lanes))) as pool:
             futures: list[Future[None]] = []

@@ -29,7 +29,7 @@ class CellProgress:
 
     def seconds_left(self) -> float:
         """Estimate the remaining time: the plan's estimate, scaled by the speed so far."""
-        spent, board = self._clock() - self._begin, self.plan.board
-        left = PaperPlan(board, tuple(self._left), {}).seconds
-        done = tuple(cell for cell in self.plan.cells if cell not in self._left)
-        return left * spent / PaperPlan(board, done, {}).seconds if done else left
+        spent = self._clock() - self._begin
+        done = self.plan.without(tuple(self._left))
+        left = self.plan.without(done.cells).seconds
+        return left * spent / done.seconds if done.cells else left

@@ -13,11 +13,12 @@ import pytest
 
 from pockengine.errors import FarmError
 from pockengine.farm.bench.case import make_case
-from pockengine.farm.bench.paper import emulated
+from pockengine.farm.bench.paper import cells, emulated
 from pockengine.farm.bench.paper.cells import (
     ENGINES,
     OURS,
     SCHEMES,
+    TENSORFLOW,
     Cell,
     PaperChoice,
     PaperPlan,
@@ -83,7 +84,7 @@ def test_every_cell_is_planned_or_has_a_reason(choice: PaperChoice) -> None:
 
 
 def test_lanes_take_equally_long_and_share_networks(rpi4: Board) -> None:
-    quick = plan(PaperChoice(rpi4, quick=True))
+    quick = replace(plan(PaperChoice(rpi4, quick=True)), cores=2)
 
     first, second = quick.lanes()
 
@@ -92,15 +93,32 @@ def test_lanes_take_equally_long_and_share_networks(rpi4: Board) -> None:
     assert abs(quick.lane_seconds(first) - quick.lane_seconds(second)) < 0.1 * quick.seconds
 
 
+def test_long_cells_are_spread_over_all_cores(rpi4: Board) -> None:
+    choice = PaperChoice(rpi4, models=("bert_base-128",), batches=(4,), engines=TENSORFLOW)
+
+    lanes = [replace(plan(choice), cores=cores).lanes() for cores in (1, 6, 16)]
+
+    assert [[len(lane) for lane in one] for one in lanes] == [[6], [1] * 6, [1] * 6]
+
+
+def test_cores_without_memory_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(cells, "free_bytes", lambda: 3 * cells.LANE_BYTES + 1)
+    assert cells.usable_cores() == 3
+
+    monkeypatch.setattr(cells, "free_bytes", lambda: 0)
+    assert cells.usable_cores() == 1
+
+
 def test_quick_suite_is_large_and_takes_twenty_minutes(rpi4: Board) -> None:
-    quick = plan(PaperChoice(rpi4, quick=True))
+    quick = replace(plan(PaperChoice(rpi4, quick=True)), cores=2)
 
     assert len(quick.cells) >= 40
     assert {cell.engine for cell in quick.cells} == set(ENGINES)
     assert {cell.scheme for cell in quick.cells} == set(SCHEMES)
     assert not any(cell.imports_transformers for cell in quick.cells)
     assert quick.seconds < 20 * 60
-    assert plan(PaperChoice(rpi4)).seconds > 10 * quick.seconds
+    assert replace(plan(PaperChoice(rpi4)), cores=2).seconds > 10 * quick.seconds
 
 
 def test_gaps_of_a_board_without_linux_name_the_command_to_run() -> None:
@@ -143,7 +161,7 @@ def test_earlier_measurements_of_the_same_inputs_are_found(tmp_path: Path) -> No
 
 
 def test_estimate_ignores_a_short_lane_that_just_started(choice: PaperChoice) -> None:
-    whole, now = plan(choice), [0.0]
+    whole, now = replace(plan(choice), cores=2), [0.0]
     progress = CellProgress(whole, lambda _: None, lambda: now[0])
     now[0] = 60.0
     progress.done(whole.lanes()[1][0], "1.0 M")
@@ -152,7 +170,7 @@ def test_estimate_ignores_a_short_lane_that_just_started(choice: PaperChoice) ->
 
 
 def test_progress_learns_how_slow_a_machine_is(choice: PaperChoice) -> None:
-    whole, now = plan(choice), [0.0]
+    whole, now = replace(plan(choice), cores=2), [0.0]
     messages: list[str] = []
     progress = CellProgress(whole, messages.append, lambda: now[0])
     lane = whole.lanes()[0]
