@@ -107,22 +107,53 @@ def _tiles(machine: CoreModel, rows: int, columns: int, transposed: bool) -> tup
 
 
 @cache
-def step_cycles(machine: CoreModel, lanes: int, rows: int, vectors: int) -> float:
-    """Cycles of one step of a tile."""
+def step_cycles(
+    machine: CoreModel, lanes: int, rows: int, vectors: int, transposed: bool = False
+) -> float:
+    """Cycles of one step of a tile; `transposed`: of rows of A that are contiguous."""
     # Two vectors of up to 32 bytes per cycle, or one of 64. Half of one takes as long: so it is on
     # Intel's server cores and Zen 5, not on Zen 4.
     width = max(0.5, machine.lanes / 16)
     sums = rows * vectors
-    if machine.by_lane:  # two vector instructions per cycle, one load
+    if machine.by_lane:  # two instructions per cycle, one vector loaded
         loads = vectors + rows / 4
-        return max((sums + loads) / 2, loads, machine.latency)
+        others = _loads(machine, rows, vectors, transposed)
+        # With equal instructions, that of fewer bytes.
+        return max((sums + others) / 2, loads, machine.latency) + (0 if transposed else loads / 16)
     multiply = sums * width
     loads_ = vectors * width + rows * 0.5
     return max(multiply, loads_, machine.latency) + TURN_CYCLES.get(machine.lanes, 0.1)
 
 
-def multiply_cycles(machine: CoreModel, tile: Tile, rows: int, columns: int, depth: int) -> float:
-    """Cycles of a whole product, including partial tiles and writing the results."""
+def _loads(machine: CoreModel, rows: int, vectors: int, transposed: bool) -> float:
+    """Instructions of a step besides multiply-adds, as in gemm_steps_ahead.inc.h.
+
+    One loads eight steps of a row of A where registers hold them, else four. A turn has three of
+    the loop.
+    """
+    if transposed:
+        return vectors + rows / 4
+    used, at_once = rows * vectors + 2 * vectors, 4
+    if used + 2 * rows <= machine.registers - 2:
+        at_once, used = 8, used + rows
+    ahead = used + rows < machine.registers - (vectors > 2)
+    return _row_loads(vectors, ahead) + rows / at_once + 3 / 8
+
+
+def _row_loads(vectors: int, ahead: bool) -> int:
+    """Instructions that load a row: one if it is loaded a step ahead, else one for each pair, and
+    one that moves registers.
+    """
+    return -(-vectors // 2) + 1 if vectors > 4 or not ahead else 1
+
+
+def multiply_cycles(
+    machine: CoreModel, tile: Tile, rows: int, columns: int, depth: int, transposed: bool = False
+) -> float:
+    """Cycles of a whole product, including partial tiles and writing the results.
+
+    `transposed`: the rows of A are contiguous.
+    """
     total, width = 0.0, tile.columns
     full_rows, tail_rows = divmod(rows, tile.rows)
     full_columns, tail_columns = divmod(columns, width)
@@ -134,6 +165,6 @@ def multiply_cycles(machine: CoreModel, tile: Tile, rows: int, columns: int, dep
             count = row_tiles * column_tiles
             if count:
                 vectors = -(-column_count // tile.lanes)
-                step = step_cycles(machine, tile.lanes, row_count, vectors)
+                step = step_cycles(machine, tile.lanes, row_count, vectors, transposed=transposed)
                 total += count * (step * depth + 10 + 1.5 * row_count * vectors)
     return total

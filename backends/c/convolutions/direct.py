@@ -238,7 +238,9 @@ def gradient_plans(window: ConvWindow, device: Device) -> list[ConvPlan]:
             panels = -(-columns // tile.columns)
             width = min(columns, -(-panels // threads) * tile.columns)
         times = window.taps * window.group_channels / depth * window.pixels / SAMPLE_DEPTH
-        one = multiply_cycles(machine, tile, depth, columns=width, depth=SAMPLE_DEPTH)
+        one = multiply_cycles(
+            machine, tile, depth, columns=width, depth=SAMPLE_DEPTH, transposed=True
+        )
         return one * times * window.groups / (threads if split == "INNER" else 1)
 
     most = min(rows, window.output[0])

@@ -6,6 +6,7 @@ inverse transform to the taps. The template is runtime/kernels/winograd_dw.inc.h
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from pockengine.backends.c.convolutions.winograd import (
@@ -144,12 +145,8 @@ def _cycles(
         width = min(columns, -(-panels // threads) * tile.columns)
     blocks, units = -(-count // block), -(-inputs // channels)
     depth = -(-count // blocks)
-    multiply = blocks * (
-        (units - 1) * multiply_cycles(machine, tile, channels, columns=width, depth=depth)
-        + multiply_cycles(
-            machine, tile, inputs - (units - 1) * channels, columns=width, depth=depth
-        )
-    )
+    of_rows = partial(multiply_cycles, machine, tile, columns=width, depth=depth, transposed=True)
+    multiply = blocks * ((units - 1) * of_rows(channels) + of_rows(inputs - (units - 1) * channels))
     read = count * (inputs * -(-width // tile.columns) + width * units) * reload_
     waiting = planes * inputs * width
     again = 2 * RELOAD_CYCLES if 4 * waiting > device.cpu.l2_bytes else RELOAD_CYCLES

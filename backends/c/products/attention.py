@@ -17,7 +17,7 @@ from pockengine.backends.c.products.attention_shape import (
     AttentionSpec,
 )
 from pockengine.backends.c.products.product import dot_tile
-from pockengine.backends.c.tile import WAY_FLOATS, machine_of, multiply_cycles, tiles
+from pockengine.backends.c.tile import WAY_FLOATS, Tile, machine_of, multiply_cycles, tiles
 from pockengine.backends.native.expression import scalar
 from pockengine.backends.native.kernel import (
     SYMBOL,
@@ -105,8 +105,12 @@ def _with_tile(product: AttentionProduct, device: Device) -> AttentionProduct:
         return replace(product, tile=dot_tile(product.m, machine))
     m, n, k = product.m, product.n, product.k
     found = tiles(machine, m, n, product.a[0])
-    cycles = {tile: multiply_cycles(machine, tile, m, columns=n, depth=k) for tile in found}
-    return replace(product, tile=min(found, key=lambda tile: cycles[tile]))
+    transposed = product.a[0] == 1
+
+    def cycles(tile: Tile) -> float:
+        return multiply_cycles(machine, tile, m, columns=n, depth=k, transposed=transposed)
+
+    return replace(product, tile=min(found, key=cycles))
 
 
 def _in_tiles(shape: AttentionShape, device: Device, pitch: int, rows: int) -> AttentionSpec:

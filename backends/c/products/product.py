@@ -277,7 +277,9 @@ def plan_product(
     candidates = []
     for tile in tiles(machine, product.m, product.n, product.a_row):
         steps = -(-product.k // threads) if splits == ("INNER",) else product.k
-        whole = multiply_cycles(machine, tile, product.m, columns=product.n, depth=steps)
+        whole = multiply_cycles(
+            machine, tile, product.m, columns=product.n, depth=steps, transposed=product.a_row == 1
+        )
         if tile.lanes >= WIDE_LANES and 4 * tile.columns * depth > device.cpu.l1d_bytes:
             again = -(-product.m // tile.rows) * product.n * steps
             whole = max(whole, again / SECOND_LEVEL_FLOATS)

@@ -61,3 +61,11 @@ def test_inner_loops_spill_no_sums(name: str, device: str, tmp_path: Path) -> No
     assert products
     for loop in products:
         assert not [line for line in loop if "[sp" in line], name
+
+
+def test_a_load_also_advances_its_pointer(tmp_path: Path) -> None:
+    loops = list(_loops(_assembly(PRODUCTS["complete"], "rpi4", tmp_path)))
+    products = [loop for loop in loops if sum("fmla" in line for line in loop) > MANY]
+    for loop in products:
+        moves = [line for line in loop if re.match(r"(add|sub|mov)\s", line)]
+        assert len(moves) <= 1, moves  # the counter

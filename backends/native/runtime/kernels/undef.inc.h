@@ -128,6 +128,7 @@
 #undef PE_TWO_COLUMNS_OF_A
 #undef PE_TWO_ROWS_OF_B
 #undef PE_UNROLL_STEPS
+#undef PE_ROW_VECTORS
 #undef PE_UNROLL_TURNS
 #undef PE_USED
 #undef PE_VL

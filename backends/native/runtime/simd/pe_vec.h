@@ -101,6 +101,9 @@
 #define PE_HIDE(x) __asm__("" : "+r"(x))
 /* A compiler barrier: computes a vector register before later code and loads. */
 #define PE_KEEP_ORDER(v) __asm__ volatile("" : "+w"(v) : : "memory")
+/* Loads a vector of four floats and advances the pointer, by one instruction. */
+#define PE_LOAD_AND_STEP(v, p, bytes)                                                              \
+    __asm__ volatile("ld1 {%0.4s}, [%1], %2" : "=w"(v), "+r"(p) : "r"(bytes) : "memory")
 #else
 #define PE_PAIR_REACH 0
 #define PE_HIDE(x) (void)(x)
