@@ -91,12 +91,13 @@ def block_rows(p: MatmulShape, tile: Tile, depth: int, device: Device, rows_copi
     """Rows of A that stay in the second-level cache while all panels of B are processed.
 
     Each block transposes or decodes the panels of B again, so it must be long. If a narrow core's
-    first-level cache holds all of B, a block is one tile: A is read once, and results are written
-    row by row.
+    first-level cache holds all of B, a block is a few tiles: A is read once, and results are
+    written row by row.
     """
     if tile.lanes < WIDE_LANES and _has_cache(device) and p.n > tile.columns:
         if not p.by_panels and _stays(p, depth, device):
-            return tile.rows
+            near = device.cpu.l1d_bytes // 4 // (4 * tile.rows * (depth + p.n))
+            return min(max(near, 1) * tile.rows, COPIED_TILES * tile.rows, align(p.m, tile.rows))
         if rows_copied:
             return min(COPIED_TILES * tile.rows, align(p.m, tile.rows))
     if p.n <= tile.columns or 4 * p.m * depth <= device.cpu.l2_bytes // 2:

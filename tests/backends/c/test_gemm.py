@@ -103,22 +103,30 @@ def test_narrow_cores_copy_panels_that_exceed_their_cache(isa: str, tmp_path: Pa
         matmul(49, 250, 160),
         with_epilogue(matmul(30, 65, 600), "residual"),  # two blocks of the inner dimension
         with_epilogue(matmul(50, 97, 196, (True, False)), "gate"),
-        matmul(40, 14, 1000),  # two panels in all
+        matmul(40, 30 if isa == "neon" else 14, 1000),  # two panels in all
     ]
     cases = [case_of(node, matmul_kernel, isa, seed, cores=2) for seed, node in enumerate(nodes)]
     copied = [re.search(r"PE_B_COPIED (\d)\n", case.kernel.source) for case in cases]
     assert [found and int(found[1]) for found in copied] == [4, 4, 4, 2]
-    for node in (matmul(49, 90, 40), matmul(9, 250, 160), matmul(49, 250, 160, (False, True))):
+    few = matmul(9, 24, 200) if isa == "neon" else matmul(9, 250, 160)
+    for node in (matmul(49, 90, 40), few, matmul(49, 250, 160, (False, True))):
         assert "#define PE_B_COPIED 0\n" in matmul_kernel(node, device_of(isa, 2)).source
     (check_on_arm if isa == "neon" else check)(cases, tmp_path)
 
 
-def test_a_block_is_one_tile_if_the_cache_holds_the_second_operand(tmp_path: Path) -> None:
+def test_a_block_is_few_tiles_if_the_cache_holds_the_second_operand(tmp_path: Path) -> None:
     device, nodes = device_of("neon"), [matmul(49, 90, 40), matmul(50, 1000, 4, (True, False))]
     plans = [plan_product(product_of(node), device).plan for node in nodes]
-    assert all(plan.rows == plan.tile.rows for plan in plans)
+    assert all(plan.rows <= 4 * plan.tile.rows < 49 for plan in plans)
     wide = plan_product(product_of(nodes[0]), device_of("avx2")).plan
     assert wide.rows > wide.tile.rows
+    cases = [case_of(node, matmul_kernel, "neon", seed) for seed, node in enumerate(nodes)]
+    check_on_arm(cases, tmp_path)
+
+
+def test_steps_by_eight_by_four_and_alone_agree_on_arm(tmp_path: Path) -> None:
+    depths = (3, 4, 7, 8, 12, 13, 16, 23)
+    nodes = [matmul(13, columns, depth) for columns in (8, 12, 48) for depth in depths]
     cases = [case_of(node, matmul_kernel, "neon", seed) for seed, node in enumerate(nodes)]
     check_on_arm(cases, tmp_path)
 
