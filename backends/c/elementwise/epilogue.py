@@ -118,23 +118,17 @@ def open_fusion(
     parameters += [write(name, value) for name, value in zip(results, node.results, strict=True)]
     stored = fused.outputs[: len(results)]
     streamed = frozenset(value for value in stored if _is_streamed(value, fused, device))
-    by_pairs = machine_of(device).paired and bool(fused.after) and not by_integers
-    is_paired = by_pairs and anchor.result.dtype is F32
+    is_moved = machine_of(device).paired and anchor.result.dtype is F32 and not by_integers
+    is_paired = is_moved and bool(fused.after)
     numbers = _numbers(names, updated) if is_paired else ()
     epilogue = _Epilogue(fused, names, places, streamed, numbers=numbers, by_integers=by_integers)
+    before = [*_ahead(anchor, names, device), *(epilogue.move() if is_moved else [])]
     return Anchored(
         symbol=symbol,
         anchor=anchor,
         names=tuple(names[operand] for operand in fused.operands),
         parameters=tuple(parameters),
-        store=joined(
-            "\n",
-            [
-                _io_struct(parameters, numbers),
-                *_ahead(anchor, names, device),
-                epilogue.function("store"),
-            ],
-        ),
+        store=joined("\n", [_io_struct(parameters, numbers), *before, epilogue.function("store")]),
         store_pair=epilogue.pair() if is_paired else joined("", []),
         numbers=numbers,
         plain="y0" if fused.plain else None,
@@ -254,6 +248,45 @@ class _Epilogue:
         return joined(
             "\n", [head, parameters, unused, joined("\n", indented(self._lines())), "}\n"]
         )
+
+    def move(self) -> list[Code]:
+        """The function that moves pointers to a row and column, from which `store` then counts.
+
+        Their offsets to later rows are constants, which loads and stores of pairs contain. Empty if
+        an operand is read with other strides.
+        """
+        columns = whole(self.fused.anchor.result.shape[-1])
+        steps: dict[str, Code] = {
+            name: fill("row * {} + column", columns) for name in self.places.values()
+        }
+        for value, name in self._loaded():
+            step = self._step(value)
+            if step is None:
+                return []
+            steps.setdefault(name, step)
+        moved = [fill("    io->{} += {};", name, step) for name, step in steps.items() if step]
+        hidden = [f"    PE_HIDE(io->{name});" for name, step in steps.items() if step]
+        head = "PE_INLINE void PE_FN(move)(PE_FN(io) *io, const ptrdiff_t row, const int column) {"
+        unused = "    (void)row, (void)column;"
+        return ["#define PE_MOVES 1", head, unused, *moved, *hidden, "}\n"]
+
+    def _loaded(self) -> list[tuple[Value, str]]:
+        """What the elementwise nodes read from memory."""
+        used = {operand for inner in self.fused.after for operand in inner.operands}
+        named = self.names.items()
+        return [
+            (value, name) for value, name in named if value in used and name not in self.numbers
+        ]
+
+    def _step(self, value: Value) -> Code | None:
+        """The offset of a row and column in an operand; None if it is not linear in the row."""
+        shape = self.fused.anchor.result.shape
+        offset = row_offset(value.shape, shape)
+        if offset != "0" and value.shape[:-1] != shape[:-1]:
+            return None
+        if not value.shape or value.shape[-1] == 1 != shape[-1]:
+            return "" if offset == "0" else offset
+        return "column" if offset == "0" else fill("{} + column", offset)
 
     def pair(self) -> Text:
         """The function that stores two vectors of a row."""

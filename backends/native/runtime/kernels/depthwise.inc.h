@@ -12,6 +12,7 @@
  * Parameters:
  *   PE_FN, PE_VL              as in gemm_tile.inc.h
  *   PE_FN(io), PE_FN(store)(io, acc, pixel, channel, lanes)   the epilogue
+ *   PE_MOVES, PE_FN(move)     as in gemm_tile.inc.h
  *   PE_IMAGES, PE_SOURCE_H, PE_SOURCE_W, PE_OUT_H, PE_OUT_W, PE_CHANNELS, PE_CHUNK
  *   PE_TAPS_H, PE_TAPS_W      the window
  *   PE_SOURCE_ROW(row, tap)   source row that a tap of a result row reads; out of bounds if there
@@ -74,7 +75,7 @@ PE_INLINE void PE_FN(add_row)(pe_vf sum[PE_BLOCK], const float *source, const fl
 PE_INLINE void PE_FN(vector)(const PE_FN(row) * t, const int c, const int column, const int pixels,
                              const int first, const int last, const int lanes) {
     /* A copy, because stores to memory of unknown type would reload the pointers every time. */
-    const PE_FN(io) io = *t->io;
+    PE_FN(io) io = *t->io;
     pe_vf sum[PE_BLOCK];
     PE_UNROLL
     for (int i = 0; i < pixels; i++) {
@@ -96,12 +97,23 @@ PE_INLINE void PE_FN(vector)(const PE_FN(row) * t, const int c, const int column
         source += t->source_step;
         weights += t->weights_step;
     }
+#if defined(PE_MOVES)
+    PE_FN(move)(&io, t->pixel + column, c);
+    PE_UNROLL
+    for (int i = 0; i < pixels; i++) {
+        if (i > 0 && i % (PE_NEAR + 1) == 0) {
+            PE_FN(move)(&io, PE_NEAR + 1, 0);
+        }
+        PE_FN(store)(&io, sum[i], i % (PE_NEAR + 1), 0, lanes);
+    }
+#else
     ptrdiff_t result = 0;
     PE_UNROLL
     for (int i = 0; i < pixels; i++) {
         result = PE_STARTS_NEAR(i) ? pe_fresh_index(t->pixel + column + i) : result + 1;
         PE_FN(store)(&io, sum[i], result, c, lanes);
     }
+#endif
 }
 
 PE_INLINE void PE_FN(block)(const PE_FN(row) * t, const int column, const int pixels,

@@ -23,8 +23,8 @@
  *                      block, because in A they map to few cache sets. Default 0
  *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)  the epilogue and the pointers it needs
  *   PE_STORE_PAIRS     1: PE_FN(store_pair)(...) is an epilogue of 8 lanes. Default 0
- *   PE_AHEAD           1: PE_FN(ahead)(io, row, column) prefetches what the epilogue reads there.
- *                      Default 0
+ *   PE_MOVES           defined: PE_FN(move)(io, row, column) moves the epilogue's pointers
+ *   PE_AHEAD           1: PE_FN(ahead)(io, row, column) prefetches the epilogue's reads. Default 0
  *   PE_OUTPUT_ROW(row) row of the result for a row of the block
  *   PE_PARTIAL         1: sums may be unfinished at the end of a block
  *   PE_PARTIAL_PITCH   row length of `partial`
@@ -152,6 +152,7 @@ PE_INLINE void PE_FN(clear)(const PE_FN(block_args) * t, pe_vf c[PE_MR][PE_NV], 
     }
 }
 
+#define PE_NEAR_ROWS (PE_PAIR_REACH / (4 * PE_N) + 1) /* those that a pair store reaches */
 #if !PE_PARTIAL
 /* Runs the epilogue of a row of a tile, by pairs of vectors where pair stores exist. */
 PE_INLINE void PE_FN(store_row)(const PE_FN(io) * io, const pe_vf *c, const ptrdiff_t row,
@@ -167,6 +168,25 @@ PE_INLINE void PE_FN(store_row)(const PE_FN(io) * io, const pe_vf *c, const ptrd
     PE_UNROLL
     for (; j < vectors; j++) {
         PE_FN(store)(io, c[j], row, column + j * PE_VL, j == vectors - 1 ? lanes : PE_VL);
+    }
+}
+#endif
+
+#if !PE_PARTIAL && defined(PE_MOVES)
+/* Runs the epilogue of a tile. */
+PE_INLINE void PE_FN(store_tile)(const PE_FN(block_args) * t, pe_vf c[PE_MR][PE_NV], const int row,
+                                 const int column, const int rows, const int vectors,
+                                 const int lanes, const int run) {
+    PE_FN(io) io = *t->io;
+    PE_FN(move)(&io, PE_OUTPUT_ROW(row) + run * PE_RUN(t, row_run), t->column + column);
+    PE_UNROLL
+    for (int i = 0; i < rows; i++) {
+        const int first = row + i - i % PE_NEAR_ROWS;
+        if (i > 0 && first == row + i) {
+            PE_FN(move)(&io, PE_OUTPUT_ROW(first) - PE_OUTPUT_ROW(first - PE_NEAR_ROWS), 0);
+        }
+        const ptrdiff_t after = PE_OUTPUT_ROW(row + i) - PE_OUTPUT_ROW(first);
+        PE_FN(store_row)(&io, c[i], after, 0, vectors, lanes);
     }
 }
 #endif
@@ -192,6 +212,9 @@ PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const in
 #else
     PE_FN(multiply)(c, a, b, pitch, t->depth, rows, vectors, valid);
 #endif
+#if !PE_PARTIAL && defined(PE_MOVES)
+    PE_FN(store_tile)(t, c, row, column, rows, vectors, lanes, run);
+#else
     PE_UNROLL
     for (int i = 0; i < rows; i++) {
         const ptrdiff_t out = PE_OUTPUT_ROW(row + i) + run * PE_RUN(t, row_run);
@@ -214,6 +237,7 @@ PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const in
         PE_FN(store_row)(t->io, c[i], out, t->column + column, vectors, lanes);
 #endif
     }
+#endif
 }
 
 #if PE_B_BITS

@@ -106,6 +106,8 @@
 #undef PE_STARTS_NEAR
 #undef PE_STEP_H
 #undef PE_STEP_W
+#undef PE_MOVES
+#undef PE_NEAR_ROWS
 #undef PE_STORE_PAIRS
 #undef PE_S_PITCH
 #undef PE_TAIL_COLUMNS
