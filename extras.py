@@ -33,6 +33,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "mlflow": ("mlflow",),
     "trackio": ("trackio",),
     "search": ("distributed", "matplotlib", "optuna"),
+    "solver": ("scipy",),
 }
 """The modules of each extra of pyproject.toml."""
 
@@ -59,6 +60,7 @@ TASKS: Mapping[str, str] = {
     "mlflow": "a training's figures in MLflow",
     "trackio": "a training's figures in Trackio",
     "search": "schemes by search, a Dask cluster",
+    "solver": "the least recomputation within a memory budget",
 }
 """The purpose of each extra."""
 

@@ -28,6 +28,7 @@ class CompileKeywords(TypedDict, total=False):
     clip: Clip | None
     micro_batches: int
     memory_budget: int | None
+    solver_seconds: float
     storage: Storage
     outputs: tuple[str, ...] | None
     noise: EmbeddingNoise | None

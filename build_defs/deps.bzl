@@ -59,7 +59,7 @@ DEPS = {
         "optim": ["//:errors", "//:root", "//compiler:ir", "@pypi//numpy"],
         "passes": ["//:errors", "//:root", "//compiler:backward", "//compiler:cleanup", "//compiler:forward", "//compiler:infer", "//compiler:integers", "//compiler:ir", "//compiler:kernels", "//compiler:legal", "//compiler:optim", "//compiler:saving", "//compiler:sparse"],
         "quantize": ["//:errors", "//:root", "//compiler:infer", "//compiler:integers", "//compiler:ir", "@pypi//numpy"],
-        "saving": ["//:errors", "//:root", "//compiler:infer", "//compiler:ir", "//compiler:kernels", "//compiler:memory", "@pypi//numpy"],
+        "saving": ["//:errors", "//:extras", "//:root", "//compiler:infer", "//compiler:ir", "//compiler:kernels", "//compiler:memory", "@pypi//numpy"],
         "sparse": ["//:errors", "//:files", "//:root", "//compiler:ir", "@pypi//numpy"],
     },
     "devices": {
@@ -399,6 +399,7 @@ DEPS = {
         "test_beside_torch": ["//:errors", "//:root", "//compiler", "//compiler:backward", "//compiler:ir", "//compiler:legal", "//compiler:memory", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//tests/compiler:every_op", "//tests/compiler:op_case", "//tests/compiler:op_cases", "//tests/compiler:op_torch", "//tests/compiler:regression", "//tests/compiler:regression_torch", "//tests/compiler:small_nets", "@pypi//hypothesis", "@pypi//numpy"],
         "test_generated": ["//:errors", "//:root", "//backends", "//backends/c", "//backends/native", "//compiler", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:passes", "//compiler:saving", "//devices", "//tests/compiler:compile_llama", "//tests/compiler:large_graphs", "//tests/compiler:small_nets", "//tests/compiler:transformers", "@pypi//numpy", "@pypi//safetensors"],
         "test_recompute_blocks": ["//:errors", "//:root", "//compiler", "//compiler:ir", "//compiler:memory", "//compiler:passes", "//compiler:saving", "//tests/compiler:large_graphs", "@pypi//numpy"],
+        "test_recompute_solver": ["//:errors", "//:extras", "//:root", "//compiler", "//compiler:ir", "//compiler:memory", "//compiler:passes", "//compiler:saving", "//tests/compiler:small_nets", "@pypi//hypothesis", "@pypi//numpy"],
         "test_updates": ["//:errors", "//:root", "//compiler", "//compiler:memory", "//compiler:optim", "//compiler:passes", "//tests/compiler:in_place", "//tests/compiler:lowered_training", "//tests/compiler:random_nets", "//tests/compiler:random_trainings", "@pypi//hypothesis", "@pypi//numpy"],
         "tinyengine": ["//:root", "//compiler:memory"],
         "transformers": ["//:root", "//compiler:ir", "//tests/compiler:small_nets", "@pypi//numpy"],

@@ -108,6 +108,7 @@ def recomputation_lines(report: Recomputation | None) -> tuple[str, ...]:
     return (
         f"recomputed {len(report.dropped)} values: {report.extra_operations / 1e6:.1f} M "
         f"more multiply-adds, peak {report.peak_before:,} -> {report.peak_after:,} bytes",
+        *([report.solver] if report.solver else []),
     )
 
 

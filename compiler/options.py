@@ -1,5 +1,6 @@
 """Training options, built once and passed whole to the passes."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,8 @@ class Training:
     With several `micro_batches` the entry `train` only accumulates gradients, and the entry
     `update`, called after that many micro-batches, applies their mean. A `memory_budget` in bytes
     bounds the arena of all entries: the compiler recomputes activations until it fits, or raises
-    BudgetError. `storage` sets the number formats of frozen weights, saved activations and
+    BudgetError. With `solver_seconds` it may solve for as long, by the extra `solver`, to recompute
+    less. `storage` sets the number formats of frozen weights, saved activations and
     optimizer states. `outputs` are returned by a step besides the loss; by default all but large
     ones. `integers` is for a graph with params stored as integers. `noise` is added to embeddings
     by the training step only.
@@ -33,6 +35,9 @@ class Training:
     clip: Clip = option(Clip, "Maximum norm of the gradients; 0: none.")
     micro_batches: int = option(1, "Number of batches per update.", flag="--accumulate")
     memory_budget: int | None = option(None, "Limit of the arena: 400KB; recompute to fit.")
+    solver_seconds: float = option(
+        0.0, "Time to solve for the least recomputation within the budget; 0: greedy."
+    )
     storage: Storage = option(EXACT)
     outputs: tuple[str, ...] | None = option(
         None, "Output of a step; '': only the loss. Default: all up to 4 MiB.", flag="--output"
@@ -43,6 +48,10 @@ class Training:
     def __post_init__(self) -> None:
         if self.micro_batches < 1:
             raise CompileError(f"micro_batches must be at least 1, not {self.micro_batches}")
+        if not 0 <= self.solver_seconds < math.inf:
+            raise CompileError(
+                f"solver_seconds must be a number of at least 0, not {self.solver_seconds}"
+            )
         if self.clip.micro_norm is not None and self.micro_batches == 1:
             raise CompileError(
                 f"{self.clip} limits the gradients of micro-batches, and there is one: give "

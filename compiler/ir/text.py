@@ -111,7 +111,8 @@ def _print_lines(graph: Graph, header: str) -> list[str]:
     if not graph.checks_indices:
         lines.append(f"  {_UNCHECKED}")
     if graph.recomputation is not None:
-        lines.append(f"  recomputation {{{_print_attrs(vars(graph.recomputation))}}}")
+        report = {name: x for name, x in vars(graph.recomputation).items() if x is not None}
+        lines.append(f"  recomputation {{{_print_attrs(report)}}}")
     return [*lines, "}"]
 
 

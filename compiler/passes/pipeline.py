@@ -223,5 +223,6 @@ def _recompute(options: PipelineOptions) -> list[Pass]:
             options.target,
             budget,
             others=options.others,
+            solver_seconds=options.training.solver_seconds,
         ),
     ]

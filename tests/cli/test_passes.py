@@ -50,7 +50,7 @@ def test_the_pipeline_prints_as_passes_that_run(graph: Path, tmp_path: Path) -> 
 
 
 def test_every_pass_is_listed_with_its_options() -> None:
-    assert "recompute{target, memory_budget, others}" in passes("--list")
+    assert "recompute{target, memory_budget, others, solver_seconds}" in passes("--list")
 
 
 def test_an_unknown_entry_is_refused(graph: Path) -> None:

@@ -104,6 +104,17 @@ class Rewriter:
                 self._recompute(value.node)
         self.backward.finish()
 
+    def drop_nodes(self, nodes: Iterable[Node]) -> None:
+        """Make the backward pass recompute what it reads of some nodes.
+
+        They are in reverse order: a recomputation reads values of nodes before it.
+        """
+        for node in nodes:
+            read = any(self.backward.reads(value) for value in node.results)
+            if read and not any(value in self.copies for value in node.results):
+                self._recompute(node)
+        self.backward.finish()
+
     def _recompute(self, node: Node) -> None:
         first = self.backward.first_reader(node.results)
         copy = self._repeat(node, first)

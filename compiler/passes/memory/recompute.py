@@ -6,9 +6,13 @@ reader (Chen et al., arXiv 1604.06174, with the choice made per value). This rep
 planned arena fits, including the kernels' scratch, and some more are dropped; then the expensive
 ones that fit after all are saved again. In a large graph, where each plan takes seconds, whole
 blocks are dropped: the fewest that fit, found by bisection.
+
+With time for a solver, the same choice is stated as a problem of numbers and solved exactly. It
+replaces the greedy one if its arena fits and it takes fewer multiply-adds.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pockengine.compiler.ir.clone import clone
@@ -23,6 +27,7 @@ from pockengine.compiler.passes.base import Pass, run_passes
 from pockengine.compiler.passes.kernels.order import kernel_passes
 from pockengine.compiler.passes.memory.dropping import Rewriter
 from pockengine.compiler.passes.memory.recompute_blocks import Cuts, find_cuts
+from pockengine.compiler.passes.memory.recompute_exactly import find_exactly, find_problem
 from pockengine.compiler.target import Target
 from pockengine.errors import BudgetError
 
@@ -51,18 +56,20 @@ LARGE = 3000
 class Recompute(Pass):
     """Recompute activations until the planned arena fits a budget, in bytes.
 
-    `others` are the arena bytes that other entries need. Requires: gradients appended, common
-    subexpressions merged, no fusions. Leaves: its cost, in `Graph.recomputation`. BudgetError, with
-    the smallest possible arena, if the budget is out of reach.
+    `others` are the arena bytes that other entries need. A solver may take `solver_seconds` to find
+    a cheaper choice. Requires: gradients appended, common subexpressions merged, no fusions.
+    Leaves: its cost, in `Graph.recomputation`. BudgetError, with the smallest possible arena, if
+    the budget is out of reach.
     """
 
     target: Target
     memory_budget: int
     others: int = 0
+    solver_seconds: float = 0.0
 
     def run(self, graph: Graph) -> None:
-        operations = sum(node_cost(node) for node in graph.nodes)
-        recomputed, whole, plan = graph.recomputed(), _Whole(graph), _plan_by(self.target)
+        operations, recomputed = _operations(graph), graph.recomputed()
+        whole, plan = _Whole(graph), _plan_by(self.target)
         buffers = plan(graph)
         before = arena_size(pack(buffers))
 
@@ -70,38 +77,88 @@ class Recompute(Pass):
             whole.restore()
             return _Search(graph, plan, buffers, before)
 
-        search, budget = begin(), self.memory_budget
-        large = len(graph.nodes) >= LARGE
-        if before > budget and large:
-            search = _fewest_blocks(begin, budget)
-        elif not search.reach(budget, lambda arena: (arena - budget) // 2):
-            # With steps independent of the budget: results that are feasible once stay feasible.
-            search = begin()
-        if not search.reach(budget, lambda arena: arena // STEPS):
+        search, note = _greedy(begin, self.memory_budget), None
+        if before > self.memory_budget and self.solver_seconds:
+            search, note = self._solved(begin, search)
+        if search.smallest > self.memory_budget:
             least = max(search.smallest, self.others)
             raise BudgetError(
                 f"graph {graph.name}: recomputation reaches an arena of {least} bytes, not "
-                f"{budget}; allow more memory, train less, or use a smaller batch",
+                f"{self.memory_budget}; allow more memory, train less, or use a smaller batch",
                 least,
             )
-        if before > budget and not large:
-            search.drop_others(budget)
         delay_writes(graph)
-        extra = sum(node_cost(node) for node in graph.nodes) - operations
+        extra = _operations(graph) - operations
         copies = search.rewriter.copies
         dropped = tuple(value.name for value in copies if value not in recomputed)
-        graph.recomputation = Recomputation(dropped, extra, before, search.smallest)
+        graph.recomputation = Recomputation(dropped, extra, before, search.smallest, solver=note)
+
+    def _solved(
+        self, begin: Callable[[], "_Search"], greedy: "_Search"
+    ) -> tuple["_Search", str | None]:
+        """Return the cheaper of a greedy search and an exact one, and what the solver found."""
+        graph, budget = greedy.graph, self.memory_budget
+        fits = greedy.smallest <= budget
+        greedy_cost = cost = _operations(graph) if fits else math.inf
+        best, whole, start = greedy, _Whole(graph), begin()
+        problem = find_problem(graph, _as_run(graph, self.target), start.buffers)
+
+        def plan(nodes: Sequence[Node]) -> int:
+            nonlocal best, whole, cost
+            search = begin()
+            search.drop_nodes(nodes)
+            arena = search.smallest
+            # The model is not exact: what little it lacks is dropped by the greedy rule.
+            reached = search.reach(budget, lambda size: (size - budget) // 2)
+            if reached and (mine := _operations(graph)) < cost:
+                best, whole, cost = search, _Whole(graph), mine
+            return arena
+
+        operations = _operations(graph)
+        note = find_exactly(problem, budget, self.solver_seconds, plan)
+        whole.restore()
+        best.rewriter = Rewriter(graph)
+        if best is greedy:
+            return greedy, f"{note}; the greedy choice remains"
+        instead = f"takes {(greedy_cost - operations) / 1e6:.1f} M" if fits else "does not fit"
+        return best, f"{note}; the greedy choice {instead}"
+
+
+def _operations(graph: Graph) -> int:
+    return sum(node_cost(node) for node in graph.nodes)
+
+
+def _greedy(begin: Callable[[], "_Search"], budget: int) -> "_Search":
+    """Return a search that has dropped activations until the arena fits, or none are left."""
+    search = begin()
+    if search.smallest <= budget:
+        return search
+    large = len(search.graph.nodes) >= LARGE
+    if large:
+        search = _fewest_blocks(begin, budget)
+    elif not search.reach(budget, lambda arena: (arena - budget) // 2):
+        # With steps independent of the budget: results that are feasible once stay feasible.
+        search = begin()
+    if search.reach(budget, lambda arena: arena // STEPS) and not large:
+        search.drop_others(budget)
+    return search
 
 
 def _plan_by(target: Target) -> Plan:
-    kernels, scratch = kernel_passes(target), remembered(target.scratch_bytes)
+    scratch = remembered(target.scratch_bytes)
 
     def plan(graph: Graph) -> tuple[Buffer, ...]:
-        copy = clone(graph)
-        run_passes(kernels, copy)
-        return lifetimes(copy, scratch, target.alignment, target.in_place).buffers
+        kernels = _as_run(graph, target)
+        return lifetimes(kernels, scratch, target.alignment, target.in_place).buffers
 
     return plan
+
+
+def _as_run(graph: Graph, target: Target) -> Graph:
+    """Return a copy of a graph, fused and scheduled."""
+    copy = clone(graph)
+    run_passes(kernel_passes(target), copy)
+    return copy
 
 
 class _Whole:
@@ -204,6 +261,11 @@ class _Search:
         """Drop the activations of the first `count` blocks, except values that cross a cut."""
         end = cuts.places[count - 1] + 1 if count else 0
         self.rewriter.drop_before(end, cuts.crossing)
+        self._plan_again()
+
+    def drop_nodes(self, nodes: Sequence[Node]) -> None:
+        """Recompute what the backward pass reads of some nodes, in reverse order."""
+        self.rewriter.drop_nodes(nodes)
         self._plan_again()
 
     def _plan_again(self) -> None:
