@@ -274,6 +274,18 @@ STORAGE = Table(
     ),
     {"metric": "arena_bytes"},
 )
+SOLVER = Table(
+    "recomputation.jsonl",
+    MODEL | {"batch": "batch"},
+    tuple(
+        Column(title, "multiply_adds", "millions", {"note": note})
+        for title, note in (
+            ("without a budget", "no budget"),
+            ("in half of the arena, greedy", "greedy"),
+            ("with the solver", "solver"),
+        )
+    ),
+)
 STATES = Table(
     "storage.jsonl",
     {"dtype": "trained weights", "note": "optimizer states"},
@@ -329,6 +341,7 @@ TABLES = {
     "limited": LIMITED,
     "planned": PLANNED,
     "storage": STORAGE,
+    "solver": SOLVER,
     "states": STATES,
     "digits": DIGITS,
     "compile-time": COMPILE,

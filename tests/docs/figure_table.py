@@ -58,6 +58,7 @@ DATA = {
 MODELS = {
     "bert_base-128": "BERT-base",
     "distilbert": "DistilBERT",
+    "distilbert-128": "DistilBERT",
     "gemma-3-1b": "Gemma 3 1B",
     "gemma-3-270m": "Gemma 3 270M",
     "gpt-2-medium": "GPT-2 medium",
