@@ -1,16 +1,27 @@
 """Graph invariants, one function each. They run after every pass in tests."""
 
 from collections.abc import Callable
+from functools import partial
 
-from pockengine.compiler.ir.graph import Graph, Value
+from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.writes import verify_writes
-from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.ops.registry import Types, lookup
 from pockengine.errors import GraphError
 
+Check = Callable[[Graph], None]
 
-def verify(graph: Graph) -> None:
-    """Raise GraphError at the first broken invariant, naming the node or value."""
-    for check in CHECKS:
+Inferred = dict[Node, tuple[object, ...]]
+"""Nodes whose result types were inferred, with all that these depend on."""
+
+
+def verify(graph: Graph, inferred: Inferred | None = None) -> None:
+    """Raise GraphError at the first broken invariant, naming the node or value.
+
+    With the `inferred` of an earlier call, only the types of nodes that changed since are inferred.
+    """
+    types = partial(_types_agree, inferred={} if inferred is None else inferred)
+    checks: tuple[Check, ...] = (*STRUCTURE, types, *MEANING)
+    for check in checks:
         check(graph)
 
 
@@ -47,16 +58,28 @@ def _results_point_back(graph: Graph) -> None:
                 raise GraphError(f"{node}: its result {result!r} belongs to {result.node}")
 
 
-def _types_agree(graph: Graph) -> None:
+def _types_agree(graph: Graph, inferred: Inferred) -> None:
     """Inference reproduces each node's result types."""
     for node in graph.nodes:
-        definition = lookup(node.op)
-        definition.check_arity(len(node.operands))
-        inferred = definition.result_types(tuple(value.type for value in node.operands), node.attrs)
-        if inferred != tuple(value.type for value in node.results):
-            raise GraphError(f"{node}: its results should be {', '.join(map(str, inferred))}")
-        if "body" in node.attrs:
-            verify(node.attrs["body"])
+        operands = tuple(value.type for value in node.operands)
+        results = tuple(value.type for value in node.results)
+        attrs = tuple(node.attrs.values())  # compared by identity: they may be arrays
+        facts = (node.op, operands, results, *node.attrs, *map(id, attrs))
+        if "body" in node.attrs:  # it may have changed in place
+            _infer(node, operands, results)
+            verify(node.attrs["body"], inferred)
+        elif node not in inferred or inferred[node][0] != facts:
+            _infer(node, operands, results)
+            inferred[node] = facts, attrs  # which keeps each identity unique
+
+
+def _infer(node: Node, operands: Types, results: Types) -> None:
+    """Raise GraphError unless inference from the operands' types gives those of the results."""
+    definition = lookup(node.op)
+    definition.check_arity(len(operands))
+    found = definition.result_types(operands, node.attrs)
+    if found != results:
+        raise GraphError(f"{node}: its results should be {', '.join(map(str, found))}")
 
 
 def _constants_have_their_type(graph: Graph) -> None:
@@ -78,11 +101,13 @@ def _second_computations_match(graph: Graph) -> None:
             raise GraphError(f"{node}: it does not recompute {first}")
 
 
-CHECKS: tuple[Callable[[Graph], None], ...] = (
+STRUCTURE: tuple[Check, ...] = (
     _names_are_unique,
     verify_order,
     _results_point_back,
-    _types_agree,
+)
+
+MEANING: tuple[Check, ...] = (
     _second_computations_match,
     verify_writes,
     _constants_have_their_type,

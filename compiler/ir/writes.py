@@ -47,19 +47,21 @@ def verify_writes(graph: Graph) -> None:
     """
     written: dict[Value, Node] = {}
     for node in graph.nodes:
-        for operand in node.operands:
+        for operand in node.operands if written else ():
             writer = written.get(storage(operand))
             if writer is not None:
                 raise GraphError(
                     f"{node} reads {operand!r} after {writer} wrote it, but a step updates a "
                     "buffer last; read it before that layer, or compute the batch's own"
                 )
-        for value in written_values(node):
+        values = written_values(node)
+        for value in values:
             if graph.param_of(value) is None:
                 raise GraphError(f"{node} writes {value!r}, which is no param")
             if written.setdefault(value, node) is not node:
                 raise GraphError(f"{node} writes {value!r} after {written[value]} did")
-        _verify_own_reads(node)
+        if values:
+            _verify_own_reads(node, values)
 
 
 def verify_entry(graph: Graph) -> None:
@@ -71,12 +73,11 @@ def verify_entry(graph: Graph) -> None:
             raise GraphError(f"output {name!r} is read after {written[storage(value)]} wrote it")
 
 
-def _verify_own_reads(node: Node) -> None:
-    """A node may read, of a param that it writes, only the element that it is writing."""
-    written = written_values(node)
+def _verify_own_reads(node: Node, written: tuple[Value, ...]) -> None:
+    """A node may read, of the params `written` by it, only the element that it is writing."""
     if len(set(written)) < len(written):
         raise GraphError(f"{node} writes a param twice")
-    if not written or lookup(node.op).pointwise:
+    if lookup(node.op).pointwise:
         return
     positions = written_operands(node)
     again = {

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, ClassVar, get_type_hints
 
 from pockengine.compiler.ir.graph import Graph
-from pockengine.compiler.ir.verify import verify
+from pockengine.compiler.ir.verify import Inferred, verify
 from pockengine.compiler.passes.option_types import accepts, described
 from pockengine.errors import CompileError
 
@@ -89,10 +89,11 @@ def run_passes(
     Repeated pass names reach the observer as `name_2`, and so on.
     """
     seen: dict[str, int] = {}
+    inferred: Inferred = {}
     for each in passes:
         each.run(graph)
         if check:
-            verify(graph)
+            verify(graph, inferred)
         count = seen[each.name] = seen.get(each.name, 0) + 1
         if observe is not None:
             observe(each.name if count == 1 else f"{each.name}_{count}", graph)

@@ -13,7 +13,7 @@ from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.recomputation import Recomputation
 from pockengine.compiler.ir.text import parse_graph, print_graph
-from pockengine.compiler.ir.verify import verify
+from pockengine.compiler.ir.verify import Inferred, verify
 from pockengine.compiler.options import Training
 from pockengine.errors import GraphError
 from pockengine.tests.compiler.small_nets import batches, residual_net
@@ -154,6 +154,30 @@ def test_verifier_finds_wrong_result_types() -> None:
     g.graph.nodes[0].results[0].type = TensorType(F32, (9,))
     with pytest.raises(GraphError, match=r"should be f32\[2,3\]"):
         verify(g.graph)
+
+
+@pytest.mark.parametrize("change", ["result", "operand", "attr", "op", "body"])
+def test_verifier_infers_changed_nodes_again(change: str) -> None:
+    inside, g = small(), Builder(Graph("changed"))
+    (source,), body = inside.graph.inputs, inside.graph
+    turned = inside.transpose(source, perm=(1, 0))
+    x = g.input("x", source.type)
+    first = g.emit("transpose", x, perm=(1, 0))
+    g.emit("fusion", x, body=body, writes=())
+    inferred: Inferred = {}
+    verify(g.graph, inferred)
+    if change == "result":
+        first.result.type = source.type
+    elif change == "operand":
+        first.operands = (g.constant(np.zeros((5, 2), np.float32)),)
+    elif change == "attr":
+        first.attrs["perm"] = (0, 1)
+    elif change == "op":
+        first.op = "relu"
+    else:
+        body.outputs["y"] = turned
+    with pytest.raises(GraphError, match="its results should be"):
+        verify(g.graph, inferred)
 
 
 def test_verifier_finds_stolen_results() -> None:
