@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pockengine.compiler.autodiff import Channels
+from pockengine.compiler.garbage import rare_collections
 from pockengine.compiler.integers import Integers
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.contents import Contents, same_contents
@@ -58,6 +59,7 @@ def find_scheme(scheme: Scheme | str | Path, graph: Graph) -> Scheme:
     return preset(scheme, graph)
 
 
+@rare_collections()
 def compile_program(
     forward: Graph,
     training: Training | None = None,
@@ -275,6 +277,7 @@ def _adapted(
     return graph, without_idle(graph, scheme, trained), adapters
 
 
+@rare_collections()
 def compile_entries(
     name: str, graphs: Mapping[str, Graph], *, target: Target | None = None, check: bool = False
 ) -> Program:
