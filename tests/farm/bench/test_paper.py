@@ -1,4 +1,4 @@
-"""The paper's tables: planned and remaining cells, comparison with published figures, the page."""
+"""The paper's tables: measured and resumed cells, comparison with published figures, the page."""
 
 import os
 import signal
@@ -13,12 +13,11 @@ import pytest
 
 from pockengine.errors import FarmError
 from pockengine.farm.bench.case import make_case
-from pockengine.farm.bench.paper import cells, emulated
+from pockengine.farm.bench.paper import emulated
 from pockengine.farm.bench.paper.cells import (
     ENGINES,
     OURS,
     SCHEMES,
-    TENSORFLOW,
     Cell,
     PaperChoice,
     PaperPlan,
@@ -34,7 +33,6 @@ from pockengine.farm.bench.paper.outcome import (
     records_of,
     setup_of,
 )
-from pockengine.farm.bench.paper.progress import CellProgress
 from pockengine.farm.bench.paper.rows import figures_of, rows_of, speedups_of
 from pockengine.farm.bench.paper.table import model_note, rows_table, sentence
 from pockengine.farm.boards.board import Board, board_for, load_boards
@@ -43,7 +41,6 @@ from pockengine.farm.cli.bench_paper import PaperOptions, run_paper
 from pockengine.farm.cli.suites import Suite, reasons, run_suite
 from pockengine.farm.results.results import Record, read_lines, write_lines
 from pockengine.models.tiny_training import convert, published
-from pockengine.terminal import duration
 
 MODEL = "mobilenet_v2-0.35-64"
 STEPS = {OURS: 10e6, "tf-graph": 60e6, "tf-eager": 90e6, "torch-eager": 80e6, "mnn-train": 40e6}
@@ -74,63 +71,6 @@ class FakeBench:
                 keep(cell, CellOutcome("1.0", "guest_instructions", (steps, steps), 1e-6))
 
 
-def test_every_cell_is_planned_or_has_a_reason(choice: PaperChoice) -> None:
-    whole = plan(choice)
-
-    assert len(whole.cells) + len(whole.gaps) == len(SCHEMES) * len(ENGINES)
-    assert set(whole.gaps) == {Cell(MODEL, 1, scheme, "mnn-train") for scheme in SCHEMES[1:]}
-    lanes = whole.lanes()
-    assert sorted(cell for lane in lanes for cell in lane) == sorted(whole.cells)
-
-
-def test_lanes_take_equally_long_and_share_networks(rpi4: Board) -> None:
-    quick = replace(plan(PaperChoice(rpi4, quick=True)), cores=2)
-
-    first, second = quick.lanes()
-
-    networks = [{(cell.framework, *cell.job[:2]) for cell in lane} for lane in (first, second)]
-    assert not networks[0] & networks[1]
-    assert abs(quick.lane_seconds(first) - quick.lane_seconds(second)) < 0.1 * quick.seconds
-
-
-def test_long_cells_are_spread_over_all_cores(rpi4: Board) -> None:
-    choice = PaperChoice(rpi4, models=("bert_base-128",), batches=(4,), engines=TENSORFLOW)
-
-    lanes = [replace(plan(choice), cores=cores).lanes() for cores in (1, 6, 16)]
-
-    assert [[len(lane) for lane in one] for one in lanes] == [[6], [1] * 6, [1] * 6]
-
-
-def test_cores_without_memory_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    monkeypatch.setattr(cells, "free_bytes", lambda: 3 * cells.LANE_BYTES + 1)
-    assert cells.usable_cores() == 3
-
-    monkeypatch.setattr(cells, "free_bytes", lambda: 0)
-    assert cells.usable_cores() == 1
-
-
-def test_quick_suite_is_large_and_takes_twenty_minutes(rpi4: Board) -> None:
-    quick = replace(plan(PaperChoice(rpi4, quick=True)), cores=2)
-
-    assert len(quick.cells) >= 40
-    assert {cell.engine for cell in quick.cells} == set(ENGINES)
-    assert {cell.scheme for cell in quick.cells} == set(SCHEMES)
-    assert not any(cell.imports_transformers for cell in quick.cells)
-    assert quick.seconds < 20 * 60
-    assert replace(plan(PaperChoice(rpi4)), cores=2).seconds > 10 * quick.seconds
-
-
-def test_gaps_of_a_board_without_linux_name_the_command_to_run() -> None:
-    whole = plan(PaperChoice(board_for("stm32f746", load_boards()), models=(MODEL,)))
-
-    assert not whole.cells
-    reason = whole.gaps[Cell(MODEL, 1, "full", OURS)]
-    assert f"bench --device=stm32f746 --model={MODEL} --int8" in reason
-    with pytest.raises(FarmError, match="unknown reference engine 'nonsense'"):
-        plan(PaperChoice(board_for("rpi4", load_boards()), engines=("nonsense",)))
-
-
 @pytest.mark.parametrize(
     ("net", "model"), [("mcunet-5fps", "mcunet-64"), ("mbv2-w0.35", "mobilenet_v2-0.35-64")]
 )
@@ -158,32 +98,6 @@ def test_earlier_measurements_of_the_same_inputs_are_found(tmp_path: Path) -> No
     assert CellOutcomes(tmp_path).find("abc") == outcome
     (tmp_path / "abc.json").write_text("{")
     assert outcomes.find("abc") is None
-
-
-def test_estimate_ignores_a_short_lane_that_just_started(choice: PaperChoice) -> None:
-    whole, now = replace(plan(choice), cores=2), [0.0]
-    progress = CellProgress(whole, lambda _: None, lambda: now[0])
-    now[0] = 60.0
-    progress.done(whole.lanes()[1][0], "1.0 M")
-
-    assert whole.seconds < progress.seconds_left() < 20 * whole.seconds
-
-
-def test_progress_learns_how_slow_a_machine_is(choice: PaperChoice) -> None:
-    whole, now = replace(plan(choice), cores=2), [0.0]
-    messages: list[str] = []
-    progress = CellProgress(whole, messages.append, lambda: now[0])
-    lane = whole.lanes()[0]
-    for cell in lane[: len(lane) // 2]:
-        now[0] += 10 * whole.seconds / len(lane)
-        progress.done(cell, "1.0 M")
-
-    left = whole.without(lane[: len(lane) // 2]).seconds
-    assert progress.seconds_left() > 5 * left
-    assert messages[0].startswith(
-        f"1 of {len(whole.cells)} done, {len(whole.cells) - 1} left, about "
-    )
-    assert [duration(x) for x in (40, 420, 7500)] == ["40 s", "7 min", "2 h 5 min"]
 
 
 def test_runs_are_recorded_and_resumed(
