@@ -172,8 +172,9 @@ PE_INLINE void PE_FN(store_row)(const PE_FN(io) * io, const pe_vf *c, const ptrd
 }
 #endif
 
-#if !PE_PARTIAL && defined(PE_MOVES)
-/* Runs the epilogue of a tile. */
+#if !PE_PARTIAL && defined(PE_MOVES) && PE_NEAR_ROWS > 2
+/* Runs the epilogue of a tile. For one or two rows, an index that all pointers share is cheaper than
+ * moving each of them. */
 PE_INLINE void PE_FN(store_tile)(const PE_FN(block_args) * t, pe_vf c[PE_MR][PE_NV], const int row,
                                  const int column, const int rows, const int vectors,
                                  const int lanes, const int run) {
@@ -212,7 +213,7 @@ PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const in
 #else
     PE_FN(multiply)(c, a, b, pitch, t->depth, rows, vectors, valid);
 #endif
-#if !PE_PARTIAL && defined(PE_MOVES)
+#if !PE_PARTIAL && defined(PE_MOVES) && PE_NEAR_ROWS > 2
     PE_FN(store_tile)(t, c, row, column, rows, vectors, lanes, run);
 #else
     PE_UNROLL
