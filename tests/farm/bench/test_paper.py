@@ -267,7 +267,8 @@ def test_an_interrupted_run_ends_its_lanes_and_their_processes(
         raise FarmError("it was killed")
 
     monkeypatch.setattr(EmulatedBench, "_measured", endless)
-    bench = EmulatedBench(plan(choice), tmp_path, CellOutcomes(tmp_path))
+    two = replace(plan(choice), cores=2)
+    bench = EmulatedBench(two, tmp_path, CellOutcomes(tmp_path))
     failed = MagicMock()
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored
