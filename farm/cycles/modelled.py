@@ -88,17 +88,18 @@ def model_regions(
     *,
     root: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    timeout: float = TIMEOUT,
 ) -> tuple[Modelled, ...]:
     """Run an aarch64 program and return the modelled time of each marked region.
 
     `marks` is as in `instructions.count`, `root` and `environment` as in its `GuestSystem`. The
-    first region starts with empty caches.
+    first region starts with empty caches. FarmError after `timeout` seconds.
     """
     board = modelled_board(device)
     emulator = load_device(device).emulator
     with tempfile.TemporaryDirectory(prefix="pockengine-cycles-") as folder:
         counted = count(
-            command, marks, system=GuestSystem(root, environment), timeout=TIMEOUT, arch=GUEST,
+            command, marks, system=GuestSystem(root, environment), timeout=timeout, arch=GUEST,
             cpu=None if emulator is None else emulator.cpu,
             observer=observer_of(board, Path(folder)),
         )  # fmt: skip

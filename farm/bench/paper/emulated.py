@@ -1,7 +1,6 @@
 """The paper's cells on an emulated board: guest instructions of one thread, a lane per core.
 
-TensorFlow's cells share one emulated process. The others run separately: ours as static programs,
-PyTorch and MNN each in their own process.
+A framework's cells share one emulated process of their lane. Ours are static programs.
 """
 
 import hashlib
@@ -21,7 +20,7 @@ from pockengine.devices import load_device
 from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.bench.case import to_torch_layout
 from pockengine.farm.bench.check import compare
-from pockengine.farm.bench.paper.cells import OURS, Cell, PaperPlan
+from pockengine.farm.bench.paper.cells import OURS, Cell, PaperPlan, seconds_of
 from pockengine.farm.bench.paper.jobs import PaperJobs, PreparedJob
 from pockengine.farm.bench.paper.outcome import CellOutcome, CellOutcomes
 from pockengine.farm.bench.run import read_losses, train_arguments, write_rows
@@ -41,11 +40,18 @@ from pockengine.options import CompileOptions
 METRIC = "guest_instructions"
 COUNTED = GuestSteps(warm_up=0, counted=2)
 """The two checked steps warm up."""
-COUNT_TIMEOUT = 4 * 3600.0
 KILL_EVERY_S = 0.2
+SHORTEST_TIMEOUT = 4 * 3600.0
+TIMES_ESTIMATE = 4.0
+"""Timeout of a cell, relative to its estimate: machines are slower, and busy."""
 
 Keep = Callable[[Cell, CellOutcome], None]
 Fail = Callable[[Cell, str], None]
+
+
+def timeout_of(cell: Cell) -> float:
+    """Return the seconds after which a process that measures a cell is ended."""
+    return max(SHORTEST_TIMEOUT, TIMES_ESTIMATE * seconds_of(cell))
 
 
 class EmulatedBench:
@@ -112,6 +118,7 @@ class EmulatedBench:
 
     def _theirs(self, cell: Cell, job: PreparedJob, process: GuestProcess) -> CellOutcome:
         """Count a framework's steps; the last, with warm caches, has the modelled time."""
+        process.worker.timeout = timeout_of(cell)
         figure = process.measure(job.folder, cell.engine, job.losses, COUNTED)
         ms = 0.0
         if self.model is not None:
@@ -138,7 +145,7 @@ class EmulatedBench:
         counted = count(
             [*command, "--save", str(saved), "--save-whole"],
             marks=job.data.steps,
-            timeout=COUNT_TIMEOUT,
+            timeout=timeout_of(cell),
             cpu=self.cpu,
         )
         check = compare(
@@ -151,7 +158,7 @@ class EmulatedBench:
         )
         if check.problems:
             raise FarmError(f"wrong numbers: {'; '.join(check.problems)}")
-        regions, ms = self._repeated(command, job.data.steps)
+        regions, ms = self._repeated(cell, command, job.data.steps)
         check_repeated(command[0], counted.regions, regions)
         size = compiled.artifact.executable.stat().st_size
         found = CellOutcome(
@@ -162,12 +169,15 @@ class EmulatedBench:
         self.outcomes.keep(digest, found)
         return found
 
-    def _repeated(self, command: Sequence[str], steps: int) -> tuple[tuple[int, ...], float]:
+    def _repeated(
+        self, cell: Cell, command: Sequence[str], steps: int
+    ) -> tuple[tuple[int, ...], float]:
         """Run again; return the steps' counts and the last one's modelled ms, 0 without a model."""
+        timeout = timeout_of(cell)
         if self.model is None:
-            counted = count(command, marks=steps, timeout=COUNT_TIMEOUT, cpu=self.cpu)
+            counted = count(command, marks=steps, timeout=timeout, cpu=self.cpu)
             return counted.regions, 0.0
-        modelled = model_regions(self.plan.board.device, command, steps)
+        modelled = model_regions(self.plan.board.device, command, steps, timeout=timeout)
         return tuple(step.instructions for step in modelled), modelled[-1].milliseconds
 
     def _digest(self, artifact: Artifact, rows: Path) -> str:
