@@ -80,7 +80,7 @@ def _by_average() -> str | None:
 
 
 def free_bytes() -> int:
-    """Return the memory available to a new process; all there is where the system is silent."""
+    """Return the bytes available to a new process; on macOS, which lacks the figure, all memory."""
     try:
         table = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:
