@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from pockengine import extras
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.memory import recompute_exactly
+from pockengine.compiler.passes.memory import recompute, recompute_exactly
 from pockengine.compiler.passes.memory.recompute_problem import Activation, Problem
 from pockengine.compiler.passes.memory.recompute_solver import solve
 from pockengine.compiler.program import Program
@@ -170,7 +171,15 @@ def solved(plain: Program, share: float) -> Program:
     return compile_program(residual_net(**SHAPE), training)
 
 
+def test_a_search_without_a_bound_has_the_bound_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    optimize = pytest.importorskip("scipy.optimize")
+    result = SimpleNamespace(x=np.zeros(9), mip_dual_bound=-math.inf)
+    monkeypatch.setattr(optimize, "milp", lambda *_, **__: result)
+    assert solve(Problem((), 0, live=(0,), between=(0,)), 1, 1).bound == 0
+
+
 def test_a_problem_too_large_is_not_solved(plain: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("scipy")
     monkeypatch.setattr(recompute_exactly, "MOST_CHOICES", 0)
     report = solved(plain, 0.9).recomputation
     assert report is not None
@@ -188,6 +197,7 @@ def test_a_missing_solver_is_an_error_with_the_command(
     plain: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda module: None)
+    monkeypatch.setattr(recompute, "_greedy", None)  # the error comes before a long search
     with pytest.raises(
         MissingPackage, match=r"a solver of recomputation needs scipy, .*\[solver\]"
     ):

@@ -1,8 +1,8 @@
-"""State recomputation as a problem of numbers, and recompute what its solution names.
+"""Model recomputation as an integer program, and plan its solutions.
 
 The order, the buffers and the scratch are those of the graph as it runs without recomputation. A
 recomputation changes them a little: other kernels are fused, and the packing has other gaps. So
-the solution is planned, and solved again for as many bytes less as its arena is too large.
+each solution is planned, and if its arena is too large, the limit of the next one is lower.
 """
 
 import math
@@ -60,7 +60,7 @@ def find_exactly(
     for attempt in range(SOLUTIONS):
         solution = solve(found.problem, limit, (end - time.monotonic()) / 2)
         if attempt == 0:
-            note = _note(solution, seconds)
+            note = _note(solution, seconds / 2)
         if solution.before is None:
             break
         excess = plan(found.in_reverse(solution.before.keys())) - budget
@@ -77,10 +77,10 @@ def find_exactly(
 def _note(first: Solution, seconds: float) -> str:
     """Describe the solution whose limit is the budget itself."""
     if first.bound == math.inf:
-        return "solver: no choice fits"
+        return "solver: by its model, no choice fits"
     if first.before is None:
         return f"solver: no choice found in {seconds:g} s"
-    return f"solver: no choice takes less than {first.bound / 1e6:.1f} M"
+    return f"solver: by its model, no choice takes less than {first.bound / 1e6:.1f} M"
 
 
 def find_problem(graph: Graph, kernels: Graph, buffers: Sequence[Buffer]) -> Recomputable:

@@ -15,7 +15,6 @@ from itertools import pairwise
 from typing import Any
 
 from pockengine.compiler.passes.memory.recompute_problem import Problem
-from pockengine.extras import need
 
 MEBI = 1 << 20
 """Bytes per unit of the memory rows, so that coefficients are near 1."""
@@ -51,9 +50,8 @@ class Solution:
 def solve(problem: Problem, budget: int, seconds: float) -> Solution:
     """Return the cheapest recomputation within `budget` bytes that is found in some seconds.
 
-    MissingPackage without SciPy.
+    Requires SciPy.
     """
-    need("a solver of recomputation", "solver")
     return _Model(problem, budget).solve(seconds)
 
 
@@ -93,7 +91,8 @@ class _Model:
             if done and result.x[max(done.values())] > 0.5
         }
         cost = sum(self.problem.activations[place].cost for place in before)
-        return Solution(before, cost, result.mip_dual_bound * scale)
+        # The bound is minus infinity if time is used up before the search has one.
+        return Solution(before, cost, max(result.mip_dual_bound, 0.0) * scale)
 
     def _matrix(self) -> Any:
         from scipy.sparse import dok_array
