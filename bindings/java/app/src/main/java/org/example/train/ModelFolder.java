@@ -4,8 +4,11 @@ import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
 import java.math.BigInteger;
+import java.nio.channels.FileChannel;
 import java.nio.file.Files;
+import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 
@@ -27,24 +30,34 @@ final class ModelFolder {
         this.folder = folder;
     }
 
-    /** Makes the folder of these weights in `parent`, and deletes those of other weights. */
+    /**
+     * Makes the folder of these weights in `parent`. Those of other weights are deleted before, as
+     * the disk may not have room for both.
+     */
     static ModelFolder in(File parent, Asset asset) throws IOException {
         final ModelFolder made = new ModelFolder(new File(parent, digest(asset)));
-        if (!made.weights().exists()) {
-            Files.createDirectories(made.folder.toPath());
-            final File part = new File(made.folder, "part");
-            try (InputStream stream = asset.open()) {
-                Files.copy(stream, part.toPath(), StandardCopyOption.REPLACE_EXISTING);
-            }
-            Files.move(
-                    part.toPath(), made.weights().toPath(), StandardCopyOption.ATOMIC_MOVE);
-        }
         for (File other : list(parent)) {
             if (!other.equals(made.folder)) {
                 delete(other);
             }
         }
+        if (!made.weights().exists()) {
+            made.copy(asset);
+        }
         return made;
+    }
+
+    /** Copies the weights. They have their name only when they are whole, also on disk. */
+    private void copy(Asset asset) throws IOException {
+        Files.createDirectories(folder.toPath());
+        final Path part = new File(folder, "part").toPath();
+        try (InputStream stream = asset.open()) {
+            Files.copy(stream, part, StandardCopyOption.REPLACE_EXISTING);
+        }
+        try (FileChannel channel = FileChannel.open(part, StandardOpenOption.WRITE)) {
+            channel.force(true); // a power failure could leave the name of an empty file
+        }
+        Files.move(part, weights().toPath(), StandardCopyOption.ATOMIC_MOVE);
     }
 
     /** Returns the weights as a file, which is mapped: an asset is inside the package. */
