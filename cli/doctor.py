@@ -13,6 +13,7 @@ import click
 from rich.box import SIMPLE
 from rich.table import Table
 
+from pockengine import __version__
 from pockengine.backends.native.decoder import INSTALL, find_decoder
 from pockengine.cli.one_layer import LAYERS
 from pockengine.cli.options import json_option, print_json
@@ -128,8 +129,7 @@ def _mark(finding: Finding) -> str:
 
 
 def _python() -> Finding:
-    ours = _version("pockengine") or "as it lies here"
-    found = f"Python {sys.version.split()[0]}, pockengine {ours}"
+    found = f"Python {sys.version.split()[0]}, pockengine {__version__}"
     return Finding("python", "everything", sys.version_info >= OLDEST, found, needed=True)
 
 

@@ -5,13 +5,14 @@ import traceback
 
 import click
 
+from pockengine import __version__
 from pockengine.cli.lazy import LazyGroup
 from pockengine.errors import InternalError, PockEngineError
 from pockengine.signals import ending_on_signals
 
 
 @click.group(cls=LazyGroup)
-@click.version_option(package_name="pockengine")
+@click.version_option(__version__, prog_name="pockengine")
 def cli() -> None:
     """Compile a model's whole training step for the device it runs on."""
 

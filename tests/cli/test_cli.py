@@ -3,13 +3,14 @@
 import signal
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pockengine import api
+from pockengine import __version__, api
 from pockengine.cli.main import cli, main
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.text import parse_graph
@@ -163,6 +164,15 @@ def test_names_are_shown_literally(tmp_path: Path) -> None:
 def test_errors_escape_terminal_controls() -> None:
     error = FarmError("layer \x1b]0;x\x07 \u202e \x9b31m\nnext")
     assert str(error) == "layer \\x1b]0;x\\x07 \\u202e \\x9b31m\nnext"
+
+
+def test_the_version_is_shown_without_an_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    result = CliRunner().invoke(cli, ["--version"])
+    assert result.output == f"pockengine, version {__version__}\n"
 
 
 def test_the_module_runs_as_a_program() -> None:
