@@ -61,6 +61,7 @@ class Compilation:
     ) -> Self:
         """Import a model; PockEngineError names the unsupported part of it or of the options."""
         device = _device(options)
+        _check_solver(options)
         imported = import_model(model, inputs, loss)
         options = replace(options, optimizer=imported.optimizer(options.optimizer))
         graph, options, norms = _quantized(imported, options)
@@ -182,6 +183,15 @@ def _device(options: CompileOptions) -> Device:
     device = find_device(options.device).on(None if options.backend == AUTO else options.backend)
     backend_for(device, options)
     return device
+
+
+def _check_solver(options: CompileOptions) -> None:
+    """Raise CompileError for a solver without a budget, which would have no effect."""
+    if options.solver_seconds and options.memory_budget is None:
+        raise CompileError(
+            "solver_seconds is for the least recomputation within a memory_budget; give one, or "
+            "leave solver_seconds out"
+        )
 
 
 def _quantized(

@@ -57,7 +57,7 @@ DEPS = {
         "legal": ["//:errors", "//:root", "//compiler:cleanup", "//compiler:infer", "//compiler:ir", "//compiler:optim", "@pypi//numpy"],
         "memory": ["//:root", "//compiler:ir", "//compiler:sparse", "@pypi//numpy"],
         "optim": ["//:errors", "//:root", "//compiler:ir", "@pypi//numpy"],
-        "passes": ["//:errors", "//:root", "//compiler:backward", "//compiler:cleanup", "//compiler:forward", "//compiler:infer", "//compiler:integers", "//compiler:ir", "//compiler:kernels", "//compiler:legal", "//compiler:optim", "//compiler:saving", "//compiler:sparse"],
+        "passes": ["//:errors", "//:extras", "//:root", "//compiler:backward", "//compiler:cleanup", "//compiler:forward", "//compiler:infer", "//compiler:integers", "//compiler:ir", "//compiler:kernels", "//compiler:legal", "//compiler:optim", "//compiler:saving", "//compiler:sparse"],
         "quantize": ["//:errors", "//:root", "//compiler:infer", "//compiler:integers", "//compiler:ir", "@pypi//numpy"],
         "saving": ["//:errors", "//:extras", "//:root", "//compiler:infer", "//compiler:ir", "//compiler:kernels", "//compiler:memory", "@pypi//numpy"],
         "sparse": ["//:errors", "//:files", "//:root", "//compiler:ir", "@pypi//numpy"],

@@ -12,6 +12,7 @@ from pockengine.compiler.passes.forward.add_noise import EmbeddingNoise
 from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.compiler.storage import EXACT, Storage
 from pockengine.errors import CompileError
+from pockengine.extras import need
 
 OPTIMIZERS = f"{', '.join(NAMED)}; sgd:momentum=0.9, adamw:betas=0.9/0.98,weight_decay=0.1."
 
@@ -23,11 +24,11 @@ class Training:
     With several `micro_batches` the entry `train` only accumulates gradients, and the entry
     `update`, called after that many micro-batches, applies their mean. A `memory_budget` in bytes
     bounds the arena of all entries: the compiler recomputes activations until it fits, or raises
-    BudgetError. With `solver_seconds` it may solve for as long, by the extra `solver`, to recompute
-    less. `storage` sets the number formats of frozen weights, saved activations and
-    optimizer states. `outputs` are returned by a step besides the loss; by default all but large
-    ones. `integers` is for a graph with params stored as integers. `noise` is added to embeddings
-    by the training step only.
+    BudgetError. With `solver_seconds` it may solve for as long to recompute less; MissingPackage
+    without the extra `solver`. `storage` sets the number formats of frozen weights, saved
+    activations and optimizer states. `outputs` are returned by a step besides the loss; by default
+    all but large ones. `integers` is for a graph with params stored as integers. `noise` is added
+    to embeddings by the training step only.
     """
 
     scheme: Scheme | str | Path = option("full", "A preset, or a TOML file.")
@@ -52,6 +53,8 @@ class Training:
             raise CompileError(
                 f"solver_seconds must be a number of at least 0, not {self.solver_seconds}"
             )
+        if self.solver_seconds:
+            need("solver_seconds", "solver")
         if self.clip.micro_norm is not None and self.micro_batches == 1:
             raise CompileError(
                 f"{self.clip} limits the gradients of micro-batches, and there is one: give "

@@ -96,6 +96,13 @@ def test_errors_name_the_argument() -> None:
         pockengine.compile(net, (x,), loss=LOSS, memory_budget=64)
 
 
+def test_a_solver_without_a_budget_is_an_error() -> None:
+    pytest.importorskip("scipy")
+    net, (x, _) = convolution_and_head(), batch()
+    with pytest.raises(CompileError, match="within a memory_budget; give one, or leave solver"):
+        pockengine.compile(net, (x,), loss=LOSS, solver_seconds=5)
+
+
 def test_wrong_inputs_of_a_step_are_reported() -> None:
     net, (x, y) = convolution_and_head(), batch()
     with pockengine.compile(net, (x,), loss=LOSS).session() as session:

@@ -193,15 +193,10 @@ def test_an_unreachable_budget_is_an_error_with_a_solver_too(plain: Program) -> 
         solved(plain, 0.01)
 
 
-def test_a_missing_solver_is_an_error_with_the_command(
-    plain: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_solver_is_an_error_before_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda module: None)
-    monkeypatch.setattr(recompute, "_greedy", None)  # the error comes before a long search
-    with pytest.raises(
-        MissingPackage, match=r"a solver of recomputation needs scipy, .*\[solver\]"
-    ):
-        solved(plain, 0.9)
+    with pytest.raises(MissingPackage, match=r"solver_seconds needs scipy, .*\[solver\]"):
+        Training(solver_seconds=5)
 
 
 @pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan])
