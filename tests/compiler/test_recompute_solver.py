@@ -17,7 +17,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.options import Training
 from pockengine.compiler.passes.memory import recompute, recompute_exactly
 from pockengine.compiler.passes.memory.recompute_problem import Activation, Problem
-from pockengine.compiler.passes.memory.recompute_solver import solve
+from pockengine.compiler.passes.memory.recompute_solver import Solution, solve
 from pockengine.compiler.program import Program
 from pockengine.errors import BudgetError, CompileError, MissingPackage
 from pockengine.tests.compiler.small_nets import batches, residual_net
@@ -185,6 +185,18 @@ def test_a_problem_too_large_is_not_solved(plain: Program, monkeypatch: pytest.M
     assert report is not None
     assert report.solver is not None
     assert report.solver.endswith("choices exceed 0; the greedy choice remains")
+
+
+def test_a_budget_that_only_the_solver_rules_out_is_met(
+    plain: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model does not know how kernels are fused: it may need more memory than the program."""
+    pytest.importorskip("scipy")
+    none = Solution(None, math.inf, math.inf)
+    monkeypatch.setattr(recompute_exactly, "solve", lambda *arguments: none)
+    report = solved(plain, 0.9).recomputation
+    assert report is not None
+    assert report.solver == "solver: by its model no choice fits; the greedy choice remains"
 
 
 def test_an_unreachable_budget_is_an_error_with_a_solver_too(plain: Program) -> None:
