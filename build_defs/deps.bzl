@@ -59,7 +59,7 @@ DEPS = {
         "optim": ["//:errors", "//:root", "//compiler:ir", "@pypi//numpy"],
         "passes": ["//:errors", "//:extras", "//:root", "//compiler:backward", "//compiler:cleanup", "//compiler:forward", "//compiler:infer", "//compiler:integers", "//compiler:ir", "//compiler:kernels", "//compiler:legal", "//compiler:optim", "//compiler:saving", "//compiler:sparse"],
         "quantize": ["//:errors", "//:root", "//compiler:infer", "//compiler:integers", "//compiler:ir", "@pypi//numpy"],
-        "saving": ["//:errors", "//:extras", "//:root", "//compiler:infer", "//compiler:ir", "//compiler:kernels", "//compiler:memory", "@pypi//numpy"],
+        "saving": ["//:errors", "//:root", "//compiler:infer", "//compiler:ir", "//compiler:kernels", "//compiler:memory", "@pypi//numpy"],
         "sparse": ["//:errors", "//:files", "//:root", "//compiler:ir", "@pypi//numpy"],
     },
     "devices": {

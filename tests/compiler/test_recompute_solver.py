@@ -15,7 +15,7 @@ from pockengine import extras
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.memory import recompute, recompute_exactly
+from pockengine.compiler.passes.memory import recompute_exactly
 from pockengine.compiler.passes.memory.recompute_problem import Activation, Problem
 from pockengine.compiler.passes.memory.recompute_solver import Solution, solve
 from pockengine.compiler.program import Program
@@ -196,7 +196,7 @@ def test_a_budget_that_only_the_solver_rules_out_is_met(
     monkeypatch.setattr(recompute_exactly, "solve", lambda *arguments: none)
     report = solved(plain, 0.9).recomputation
     assert report is not None
-    assert report.solver == "solver: by its model no choice fits; the greedy choice remains"
+    assert report.solver == "solver: by its model, no choice fits; the greedy choice remains"
 
 
 def test_an_unreachable_budget_is_an_error_with_a_solver_too(plain: Program) -> None:

@@ -30,7 +30,6 @@ from pockengine.compiler.passes.memory.recompute_blocks import Cuts, find_cuts
 from pockengine.compiler.passes.memory.recompute_exactly import find_exactly, find_problem
 from pockengine.compiler.target import Target
 from pockengine.errors import BudgetError
-from pockengine.extras import need
 
 Plan = Callable[[Graph], tuple[Buffer, ...]]
 """Returns the buffers of a graph as it will run, fused and scheduled."""
@@ -60,7 +59,7 @@ class Recompute(Pass):
     `others` are the arena bytes that other entries need. A solver may take `solver_seconds` to find
     a cheaper choice. Requires: gradients appended, common subexpressions merged, no fusions.
     Leaves: its cost, in `Graph.recomputation`. BudgetError, with the smallest possible arena, if
-    the budget is out of reach. MissingPackage without the solver, if it has time and is needed.
+    the budget is out of reach.
     """
 
     target: Target
@@ -78,11 +77,8 @@ class Recompute(Pass):
             whole.restore()
             return _Search(graph, plan, buffers, before)
 
-        solves = before > self.memory_budget and self.solver_seconds > 0
-        if solves:  # before the greedy search, which may take minutes
-            need("a solver of recomputation", "solver")
         search, note = _greedy(begin, self.memory_budget), None
-        if solves:
+        if before > self.memory_budget and self.solver_seconds:
             search, note = self._solved(begin, search)
         if search.smallest > self.memory_budget:
             least = max(search.smallest, self.others)
