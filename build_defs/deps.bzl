@@ -427,7 +427,7 @@ DEPS = {
         "figures": ["//:errors", "//:root", "//farm/results"],
         "test_alone_pages": ["//:root", "//tests/docs:page"],
         "test_board_pages": ["//:root", "//tests/docs:page", "//tests/farm:helpers"],
-        "test_figures": ["//:errors", "//:root", "//tests/docs:figures"],
+        "test_figures": ["//:errors", "//:root", "//farm/boards", "//farm/cli:bench_lib", "//tests/docs:figures", "@pypi//click"],
         "test_long_pages": ["//:root", "//backends/native", "//tests/docs:page"],
         "test_pages": ["//:root", "//tests/docs:page"],
         "test_site": ["//:errors", "//:root", "//backends", "//backends/native", "//cli:lib", "//compiler:ir", "//compiler:optim", "//compiler:sparse", "//devices", "//docs:site", "//frontends"],

@@ -2,12 +2,17 @@
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.core import ParameterSource
 
 from pockengine.errors import FarmError
+from pockengine.farm.boards.board import BUILT_IN, board_for, load_boards
+from pockengine.farm.cli.bench import main
+from pockengine.farm.cli.bench_options import check_options
 from pockengine.tests.docs.figure_pages import PEERS
 from pockengine.tests.docs.figure_table import UNITS
 from pockengine.tests.docs.figures import files
@@ -28,6 +33,18 @@ def test_every_record_has_its_commit_time_cpu_and_command(path: Path) -> None:
         assert figure.cpu
         assert figure.command
         assert re.fullmatch(r"[0-9a-f]{7,40}(-dirty)?", figure.record.commit)
+
+
+def test_the_bench_accepts_the_options_of_recorded_commands() -> None:
+    figures = [figure for path in RESULTS.glob("*.jsonl") for figure in read_figures(path)]
+    boards = load_boards([BUILT_IN])
+    for command in {figure.command for figure in figures if "//farm:bench -- " in figure.command}:
+        words = shlex.split(command.partition(" -- ")[2].replace("TYPE", "f32"))
+        context = main.make_context("bench", words)
+        source = context.get_parameter_source
+        named = {name for name in context.params if source(name) is ParameterSource.COMMANDLINE}
+        board = board_for(context.params["device"], boards)
+        check_options(dict.fromkeys(named), context.params["suite"], [board])
 
 
 def test_a_record_without_its_cpu_is_refused() -> None:
