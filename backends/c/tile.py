@@ -110,7 +110,7 @@ def _tiles(machine: CoreModel, rows: int, columns: int, transposed: bool) -> tup
 def step_cycles(
     machine: CoreModel, lanes: int, rows: int, vectors: int, transposed: bool = False
 ) -> float:
-    """Cycles of one step of a tile; `transposed`: of rows of A that are contiguous."""
+    """Cycles of one step of a tile; `transposed`: A's rows have stride 1."""
     # Two vectors of up to 32 bytes per cycle, or one of 64. Half of one takes as long: so it is on
     # Intel's server cores and Zen 5, not on Zen 4.
     width = max(0.5, machine.lanes / 16)
@@ -128,8 +128,8 @@ def step_cycles(
 def _loads(machine: CoreModel, rows: int, vectors: int, transposed: bool) -> float:
     """Instructions of a step besides multiply-adds, as in gemm_steps_ahead.inc.h.
 
-    One loads eight steps of a row of A where registers hold them, else four. A turn has three of
-    the loop.
+    One loads eight steps of a row of A where registers hold them, else four. Every eight steps, the
+    loop itself takes three.
     """
     if transposed:
         return vectors + rows / 4
@@ -141,8 +141,8 @@ def _loads(machine: CoreModel, rows: int, vectors: int, transposed: bool) -> flo
 
 
 def _row_loads(vectors: int, ahead: bool) -> int:
-    """Instructions that load a row: one if it is loaded a step ahead, else one for each pair, and
-    one that moves registers.
+    """Instructions that load a row of B: one if it is loaded a step ahead, else one for each pair
+    of vectors, and one that moves registers.
     """
     return -(-vectors // 2) + 1 if vectors > 4 or not ahead else 1
 
@@ -152,7 +152,7 @@ def multiply_cycles(
 ) -> float:
     """Cycles of a whole product, including partial tiles and writing the results.
 
-    `transposed`: the rows of A are contiguous.
+    `transposed`: A's rows have stride 1.
     """
     total, width = 0.0, tile.columns
     full_rows, tail_rows = divmod(rows, tile.rows)
