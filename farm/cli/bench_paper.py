@@ -101,7 +101,7 @@ def first_lines(whole: PaperPlan, left: PaperPlan) -> list[str]:
         if local
         else "Measure: guest instructions of a training step of one thread; not time."
     )
-    lanes = 1 if local else len(left.lanes())
+    lanes = len(left.lanes())
     idle = f"{lanes} cores are" if lanes > 1 else "a core is"
     return [
         f"The paper's tables on {board.name}: {len(cells)} cells of {', '.join(kinds)}; "

@@ -132,7 +132,8 @@ def usable_cores() -> int:
 class PaperPlan:
     """The cells to measure, in order, and the reasons of those that cannot be.
 
-    `cores` are the lanes in which an emulated board's cells are measured.
+    `cores` are the lanes in which an emulated board's cells are measured. On this machine they are
+    timed, so there is one lane.
     """
 
     board: Board
@@ -151,7 +152,7 @@ class PaperPlan:
         return max((self.lane_seconds(lane) for lane in self.lanes()), default=0.0)
 
     def lanes(self) -> list[list[Cell]]:
-        """Return the cells that each core measures, one after another.
+        """Return the cells that each lane measures, one after another.
 
         Short cells of one framework, model and batch stay together, as they share its network. The
         longest such groups come first, each to the lane that ends first with it.
@@ -160,7 +161,8 @@ class PaperPlan:
         for cell in self.cells:
             alone = cell if seconds_of(cell) > SECONDS_ALONE else None
             groups.setdefault((cell.framework, cell.model, cell.batch, alone), []).append(cell)
-        lanes: list[list[Cell]] = [[] for _ in range(self.cores)]
+        count = 1 if isinstance(self.board.place, Local) else self.cores
+        lanes: list[list[Cell]] = [[] for _ in range(count)]
         for group in sorted(groups.values(), key=self.lane_seconds, reverse=True):
             min(lanes, key=lambda lane: self.lane_seconds([*lane, *group])).extend(group)
         place = {cell: index for index, cell in enumerate(self.cells)}

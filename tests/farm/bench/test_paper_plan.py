@@ -17,7 +17,7 @@ from pockengine.farm.bench.paper.cells import (
     plan,
 )
 from pockengine.farm.bench.paper.progress import CellProgress
-from pockengine.farm.boards.board import Board, board_for, load_boards
+from pockengine.farm.boards.board import Board, Local, board_for, load_boards
 from pockengine.terminal import duration
 
 MODEL = "mobilenet_v2-0.35-64"
@@ -58,6 +58,12 @@ def test_long_cells_are_spread_over_all_cores(rpi4: Board) -> None:
     lanes = [replace(plan(choice), cores=cores).lanes() for cores in (1, 6, 16)]
 
     assert [[len(lane) for lane in one] for one in lanes] == [[6], [1] * 6, [1] * 6]
+
+
+def test_this_machine_has_one_lane_on_any_number_of_cores(choice: PaperChoice) -> None:
+    whole = plan(replace(choice, board=Board("host", "host", Local())))
+
+    assert [len(lane) for lane in replace(whole, cores=16).lanes()] == [len(whole.cells)]
 
 
 def test_cores_without_memory_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
