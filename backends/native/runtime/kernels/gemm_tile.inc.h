@@ -173,8 +173,7 @@ PE_INLINE void PE_FN(store_row)(const PE_FN(io) * io, const pe_vf *c, const ptrd
 #endif
 
 #if !PE_PARTIAL && defined(PE_MOVES) && PE_NEAR_ROWS > 2
-/* Runs the epilogue of a tile. For one or two rows, an index that all pointers share is cheaper
- * than moving each of them. */
+/* Runs the epilogue of a tile. Moving pointers pays for more rows than two. */
 PE_INLINE void PE_FN(store_tile)(const PE_FN(block_args) * t, pe_vf c[PE_MR][PE_NV], const int row,
                                  const int column, const int rows, const int vectors,
                                  const int lanes, const int run) {
