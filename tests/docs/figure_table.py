@@ -20,7 +20,7 @@ def _significant(value: float) -> str:
 
 UNITS: dict[str, Callable[[float], str]] = {
     "count": lambda value: f"{value:,.0f}",
-    "millions": lambda value: f"{value / 1e6:.1f}\N{NO-BREAK SPACE}M",
+    "millions": lambda value: f"{value / 1e6:,.1f}\N{NO-BREAK SPACE}M",
     "ms": _significant,
     "s": _significant,
     "seconds of ms": lambda value: _significant(value / 1e3),
