@@ -62,8 +62,8 @@ SECONDS_PER_MAC = {
 }
 """Core seconds of a cell, all its steps included, per multiply-add of one forward pass.
 
-The model of a core runs 6 million instructions a second, a plain count 16; the instructions per
-multiply-add are those of the recorded full steps at 224 pixels.
+The model of a core runs 6 million instructions a second, a plain count 16. The instructions per
+multiply-add lie between those of the smallest and the largest nets recorded at 224 pixels.
 """
 SECONDS_ALONE = 600.0
 """A cell estimated to take longer builds its network itself, so that all cores share the work."""
