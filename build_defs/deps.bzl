@@ -517,6 +517,7 @@ DEPS = {
     },
     "tests/farm": {
         "helpers": ["//:root", "//farm/boards", "//farm/images", "//farm/results", "//farm/transports", "@pypi//cryptography", "@pypi//paramiko", "@pypi//pytest"],
+        "remaining": ["//:root", "//farm:lib"],
         "test_load": ["//:root", "//farm:lib", "//farm/bench", "//farm/boards", "//farm/results", "@pypi//rich"],
         "test_progress": ["//:root", "//farm:lib", "@pypi//rich"],
     },

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pockengine.errors import FarmError
+from pockengine.farm.limits import granted_bytes
 
 BUSY = "busy machine"
 """Note of a record whose times were measured on a busy machine."""
 BUSY_SHARE = 0.1
 SETTLE_S, LOOK_S = 0.3, 0.5
 """Frameworks' threads spin for a fifth of a second after their work: that is our own load."""
-STAT = Path("/proc/stat")
+STAT, MEMORY = Path("/proc/stat"), Path("/proc/meminfo")
 TIMES, IDLE = 8, (3, 4)
 """Number of CPU times that Linux reports; positions of idle time and of disk wait."""
 
@@ -80,12 +81,16 @@ def _by_average() -> str | None:
 
 
 def free_bytes() -> int:
-    """Return the bytes available to a new process; on macOS, which lacks the figure, all memory."""
+    """Return the bytes available to a new process, by the machine and by a container's limit.
+
+    On macOS, which lacks the figure, all memory.
+    """
     try:
-        table = Path("/proc/meminfo").read_text(encoding="ascii")
+        table = MEMORY.read_text(encoding="ascii")
     except OSError:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for line in table.splitlines():
         if line.startswith("MemAvailable:"):
-            return 1024 * int(line.split()[1])
-    raise FarmError("/proc/meminfo has no MemAvailable; free memory cannot be read")
+            available, granted = 1024 * int(line.split()[1]), granted_bytes()
+            return available if granted is None else min(available, granted)
+    raise FarmError(f"{MEMORY} has no MemAvailable; free memory cannot be read")

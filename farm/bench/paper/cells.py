@@ -3,14 +3,15 @@
 A cell is one engine's step on a model, batch and scheme. Nothing heavy is imported here.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pockengine.devices import load_device
+from pockengine.devices.host import detect_cores
 from pockengine.farm.bench.schemes import SPARSE, listed_model, scheme_for
 from pockengine.farm.boards.board import Board, Local
+from pockengine.farm.limits import granted_cores
 from pockengine.farm.load import free_bytes
 from pockengine.farm.references.engines import find_engine
 from pockengine.farm.references.guest import FRAMEWORKS
@@ -122,9 +123,10 @@ class PaperChoice:
 
 
 def usable_cores() -> int:
-    """Return how many cores have memory for a lane, at least one."""
-    available = getattr(os, "sched_getaffinity", None)  # absent on macOS
-    cores = len(available(0)) if available is not None else os.cpu_count() or 1
+    """Return how many cores have memory for a lane, at least one; containers may limit both."""
+    cores, granted = detect_cores(), granted_cores()
+    if granted is not None:
+        cores = min(cores, int(granted))
     return max(1, min(cores, free_bytes() // LANE_BYTES))
 
 
