@@ -2,14 +2,14 @@
 
 The format is ggml's: a header of keys with values, a table of tensors, and their aligned data.
 Dimensions are listed fastest first, ours slowest first. A tensor of an unsupported type
-(gguf_forms.py) is refused when it is read. Keys are copied, not interpreted.
+(gguf_forms.py) is refused when it is read. Keys are copied as bytes; only lists of f32 are read.
 """
 
 import math
 import os
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -44,13 +44,30 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class GgufFile:
-    """A file's keys as bytes, their number, and its tensors by name."""
+    """A file's keys as bytes, their number, and its tensors by name.
+
+    `lists`: the first byte in `keys` and the length of each value that is a list of f32.
+    """
 
     path: Path
     keys: bytes
     count: int
     alignment: int
     entries: Mapping[str, GgufTensor]
+    lists: Mapping[bytes, tuple[int, int]]
+
+    def numbers(self, key: str) -> np.ndarray:
+        """Return the value [n] of a key that is a list of f32; [0] if there is no such key."""
+        start, count = self.lists.get(key.encode(), (0, 0))
+        return np.frombuffer(self.keys, "<f4", count, start)
+
+    def with_numbers(self, key: str, numbers: np.ndarray) -> "GgufFile":
+        """Return the file with other numbers in a list of f32, as many as before."""
+        start, count = self.lists[key.encode()]
+        new = np.ascontiguousarray(numbers, "<f4").tobytes()
+        assert len(new) == 4 * count
+        keys = self.keys[:start] + new + self.keys[start + len(new) :]
+        return replace(self, keys=keys)
 
     def form(self, name: str) -> BlockFormat:
         """Return the type of a tensor; ImportModelError for an unsupported type."""
@@ -105,6 +122,7 @@ class _Header:
 
     def __init__(self, path: Path, data: bytes, size: int) -> None:
         self._path, self._data, self._size, self._at = path, data, size, 0
+        self._lists: dict[bytes, tuple[int, int]] = {}
 
     def read(self) -> GgufFile:
         if self._take(4) != MAGIC:
@@ -130,7 +148,10 @@ class _Header:
             name: self._placed(name, GgufTensor(e.shape, e.form, start + e.start))
             for name, e in found.items()
         }
-        return GgufFile(self._path, keys_data, keys, alignment=alignment, entries=entries)
+        lists = {name: (place - begin, count) for name, (place, count) in self._lists.items()}
+        return GgufFile(
+            self._path, keys_data, keys, alignment=alignment, entries=entries, lists=lists
+        )
 
     def _take(self, size: int) -> bytes:
         if size > len(self._data) - self._at:
@@ -155,7 +176,11 @@ class _Header:
         name, kind = self._text(), self._number("<I")
         if name == _ALIGNED and kind == _U32:
             return self._number("<I")
+        begin = self._at
         self._skip(kind)
+        if kind == _ARRAY and self._data[begin : begin + 4] == struct.pack("<I", _F32):
+            place = begin + 12  # after the type and the length
+            self._lists[name] = place, (self._at - place) // 4
         return None
 
     def _skip(self, kind: int, count: int = 1, depth: int = 0) -> None:

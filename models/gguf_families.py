@@ -5,7 +5,10 @@ whole names of tensors.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+from pockengine.compiler.ir.types import Shape
 
 WHOLE: Mapping[str, str] = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -41,11 +44,15 @@ IN_BLOCK: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class BlockNames:
-    """Transformers' names by llama.cpp's: of the whole model, and within a block."""
+    """Transformers' names by llama.cpp's: of the whole model, and within a block.
+
+    `keys`: of keys with a number per block, beside the shapes of transformers' tensors.
+    """
 
     blocks: str
     whole: Mapping[str, str]
     in_block: Mapping[str, str]
+    keys: Mapping[str, tuple[str, Shape]] = field(default_factory=dict)
 
 
 _LLAMA = BlockNames("model.layers", WHOLE, IN_BLOCK)
@@ -226,6 +233,36 @@ _BLOOM = BlockNames(
         "ffn_down": "mlp.dense_4h_to_h",
     },
 )
+_FALCON_BLOCK: Mapping[str, str] = {
+    "attn_norm": "input_layernorm",
+    "attn_qkv": "self_attention.query_key_value",
+    "attn_output": "self_attention.dense",
+    "ffn_up": "mlp.dense_h_to_4h",
+    "ffn_down": "mlp.dense_4h_to_h",
+}
+_FALCON = BlockNames("transformer.h", _BLOOM.whole, _FALCON_BLOCK)
+_FALCON_OF_TWO_NORMS = BlockNames(
+    "transformer.h",
+    _BLOOM.whole,
+    {**_FALCON_BLOCK, "attn_norm": "ln_mlp", "attn_norm_2": "ln_attn"},
+)
+_APERTUS = BlockNames(
+    "model.layers",
+    WHOLE,
+    {
+        **ATTENTION,
+        "attn_norm": "attention_layernorm",
+        "ffn_norm": "feedforward_layernorm",
+        "ffn_up": "mlp.up_proj",
+        "ffn_down": "mlp.down_proj",
+    },
+    {
+        "xielu.alpha_p": ("mlp.act_fn.alpha_p", (1,)),
+        "xielu.alpha_n": ("mlp.act_fn.alpha_n", (1,)),
+        "xielu.beta": ("mlp.act_fn.beta", ()),
+        "xielu.eps": ("mlp.act_fn.eps", ()),
+    },
+)
 _SHARED: Mapping[str, str] = {
     "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
     "ffn_up_shexp": "mlp.shared_expert.up_proj",
@@ -253,12 +290,14 @@ KNOWN: Mapping[str, BlockNames] = {
     "lfm2_moe": _LFM2_MOE,
     "gpt_oss": _GPT_OSS,
     "gpt2": _GPT2,
+    "apertus": _APERTUS,
     "arcee": _LLAMA,
     "bloom": _BLOOM,
     "cohere": _COHERE,
     "cohere2": _COHERE,
     "ernie4_5": _LLAMA,
     "exaone4": _OLMO2,
+    "falcon": _FALCON,
     "glm": _GLM,
     "glm4": _GLM4,
     "olmo2": _OLMO2,
@@ -269,6 +308,15 @@ KNOWN: Mapping[str, BlockNames] = {
     "starcoder2": _STARCODER2,
 }
 """By `model_type` of config.json."""
+
+
+def names_of(config: Any) -> BlockNames:
+    """Return the names of a known family; blocks of larger Falcons have two norms."""
+    if config.model_type != "falcon" or not config.new_decoder_architecture:
+        return KNOWN[config.model_type]
+    return _FALCON if config.num_ln_in_parallel_attn == 1 else _FALCON_OF_TWO_NORMS
+
+
 ARCHITECTURES = {
     "mistral": "llama",
     "mixtral": "llama",

@@ -58,10 +58,16 @@ def _mixed_heads(config: Any, size: int) -> np.ndarray:
     return np.concatenate([np.arange(first), first + _value_heads(config, size - first)])
 
 
-def _alternating_heads(config: Any, size: int) -> np.ndarray:
-    """Return the order of all queries, keys and values, for those of each head."""
+def _grouped_heads(config: Any, size: int) -> np.ndarray:
+    """Return the order of all queries, keys and values, for those of each group of heads."""
     heads = int(config.num_attention_heads)
-    return np.arange(size).reshape(heads, 3, -1).swapaxes(0, 1).reshape(-1)
+    groups = heads
+    if getattr(config, "new_decoder_architecture", False):
+        groups = int(config.num_kv_heads)
+    elif getattr(config, "multi_query", False):
+        groups = 1
+    places = np.arange(size).reshape(groups, heads // groups + 2, -1)
+    return np.concatenate([part.reshape(-1) for part in np.split(places, (-2, -1), axis=1)])
 
 
 def _decay(array: np.ndarray) -> np.ndarray:
@@ -90,6 +96,7 @@ _PAIRED: Layouts = {
     r".*\.k_proj\.(weight|bias)": Layout(rows=_pairs("num_key_value_heads")),
 }
 _FROM_ONE: Layouts = {r".*norm\.weight": Layout(numbers=(_one_more, _one_less))}
+_FUSED: Layouts = {r".*\.query_key_value\.(weight|bias)": Layout(rows=_grouped_heads)}
 _CONVOLVED: Layouts = {r".*\.conv\.conv\.weight": Layout(squeezed=True)}
 _LINEAR: Layouts = {
     r".*\.in_proj_qkv\.weight": Layout(rows=_mixed_heads),
@@ -106,7 +113,7 @@ LAYOUTS: Mapping[str, Layouts] = {
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), _FROM_ONE),
     **dict.fromkeys(("lfm2", "lfm2_moe"), _CONVOLVED),
     "qwen3_5_text": _LINEAR,
-    "bloom": {r".*\.query_key_value\.(weight|bias)": Layout(rows=_alternating_heads)},
+    **dict.fromkeys(("bloom", "falcon"), _FUSED),
     "gpt2": {r".*\.c_(attn|proj|fc)\.weight": Layout(transposed=True)},
 }
 """By `model_type` of config.json and transformers' name of the weight; the first that matches."""

@@ -1,15 +1,17 @@
 """Map llama.cpp's names of a decoder's weights to transformers', and write them back."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pockengine.compiler.ir.contents import Contents
+from pockengine.compiler.ir.contents import Contents, InMemory
+from pockengine.compiler.ir.types import Shape
 from pockengine.errors import ImportModelError
 from pockengine.models.gguf import GgufFile, read_gguf, write_gguf
 from pockengine.models.gguf_experts import apart, joined
-from pockengine.models.gguf_families import KNOWN
+from pockengine.models.gguf_families import KNOWN, names_of
 from pockengine.models.gguf_layouts import laid_out
 
 KINDS = ("weight", "bias")
@@ -34,6 +36,7 @@ def gguf_tensors(path: Path, config: Any) -> dict[str, Contents]:
     found = {
         ours: laid_out(file.contents(name), ours, config, back=True) for name, ours in names.items()
     }
+    found |= {number.name: number.contents(file) for number in _in_keys(file, config)}
     return joined(found, config, str(path))
 
 
@@ -45,7 +48,35 @@ def write_gguf_tensors(source: Path, config: Any, new: Mapping[str, Contents], p
         for name, ours in _names(file, config).items()
         if ours in new
     }
+    for number in _in_keys(file, config):
+        if number.name in new:
+            file = number.replaced(file, new[number.name])
     write_gguf(path, file, changed)
+
+
+@dataclass(frozen=True)
+class _KeyNumber:
+    """A weight by transformers' name that is the number at `place` of a key's list."""
+
+    name: str
+    shape: Shape
+    key: str
+    place: int
+
+    def contents(self, file: GgufFile) -> Contents:
+        return InMemory(file.numbers(self.key)[self.place].reshape(self.shape))
+
+    def replaced(self, file: GgufFile, new: Contents) -> GgufFile:
+        numbers = file.numbers(self.key).copy()
+        numbers[self.place] = new.read().item()
+        return file.with_numbers(self.key, numbers)
+
+
+def _in_keys(file: GgufFile, config: Any) -> Iterator[_KeyNumber]:
+    family = names_of(config)
+    for key, (name, shape) in family.keys.items():
+        for block in range(len(file.numbers(key))):
+            yield _KeyNumber(f"{family.blocks}.{block}.{name}", shape, key, place=block)
 
 
 def _names(file: GgufFile, config: Any) -> dict[str, str]:
@@ -69,7 +100,7 @@ def _names(file: GgufFile, config: Any) -> dict[str, str]:
 
 def theirs(name: str, config: Any) -> str | None:
     """Return llama.cpp's name of a weight; None if it has none."""
-    family = KNOWN[config.model_type]
+    family = names_of(config)
     whole = next((one for one, ours in family.whole.items() if ours == name), None)
     match = re.fullmatch(rf"{re.escape(family.blocks)}\.(\d+)\.(.+)", name)
     if whole is not None or match is None:
@@ -88,7 +119,7 @@ def _ours(name: str, config: Any) -> str | None:
 
     The file may have a tied head, the embedding's own weight, a second time.
     """
-    family = KNOWN[config.model_type]
+    family = names_of(config)
     if name == "output.weight" and getattr(config, "tie_word_embeddings", False):
         return family.whole["token_embd.weight"]
     match = re.fullmatch(r"blk\.(\d+)\.(.+)", name)

@@ -27,6 +27,7 @@ PER_LAYER = {
     "global_head_dim": 16,
     "num_kv_shared_layers": 0,
 }
+FALCON_GROUPED = {"new_decoder_architecture": True, "num_kv_heads": 2}
 FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama": ("Llama", "LlamaForCausalLM", GROUPED),
     "mistral": ("Mistral", "MistralForCausalLM", GROUPED),
@@ -51,12 +52,14 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gpt_oss": ("GptOss", "GptOssForCausalLM", {**GROUPED, **EXPERTS, **WINDOWED}),
     "gemma4_text": ("Gemma4Text", "Gemma4ForCausalLM", {**GROUPED, **WINDOWED, **PER_LAYER}),
     "qwen3_5_text": ("Qwen3_5Text", "Qwen3_5ForCausalLM", {**GROUPED, **LINEAR}),
+    "apertus": ("Apertus", "ApertusForCausalLM", GROUPED),
     "arcee": ("Arcee", "ArceeForCausalLM", GROUPED),
     "bloom": ("Bloom", "BloomForCausalLM", {"n_layer": 2, "n_head": 4}),
     "cohere": ("Cohere", "CohereForCausalLM", GROUPED),
     "cohere2": ("Cohere2", "Cohere2ForCausalLM", GROUPED),
     "ernie4_5": ("Ernie4_5", "Ernie4_5ForCausalLM", GROUPED),
     "exaone4": ("Exaone4", "Exaone4ForCausalLM", GROUPED),
+    "falcon": ("Falcon", "FalconForCausalLM", FALCON_GROUPED),
     "glm": ("Glm", "GlmForCausalLM", GROUPED),
     "glm4": ("Glm4", "Glm4ForCausalLM", GROUPED),
     "olmo2": ("Olmo2", "Olmo2ForCausalLM", GROUPED),
@@ -133,18 +136,25 @@ OLMO2 = (
     *WHOLE,
 )
 GLM = ((r"mlp\.gate_up_proj", "ffn_up"), *PLAIN)
+BLOOM = (
+    (r"transformer\.word_embeddings", "token_embd"),
+    (r"transformer\.word_embeddings_layernorm", "token_embd_norm"),
+    (r"transformer\.ln_f", "output_norm"),
+    (r"transformer\.h", "blk"),
+    (r"self_attention\.query_key_value", "attn_qkv"),
+    (r"self_attention\.dense", "attn_output"),
+    (r"mlp\.dense_h_to_4h", "ffn_up"),
+    (r"mlp\.dense_4h_to_h", "ffn_down"),
+    *PLAIN,
+)
 THEIRS = {
-    "bloom": (
-        (r"transformer\.word_embeddings", "token_embd"),
-        (r"transformer\.word_embeddings_layernorm", "token_embd_norm"),
-        (r"transformer\.ln_f", "output_norm"),
-        (r"transformer\.h", "blk"),
-        (r"self_attention\.query_key_value", "attn_qkv"),
-        (r"self_attention\.dense", "attn_output"),
-        (r"mlp\.dense_h_to_4h", "ffn_up"),
-        (r"mlp\.dense_4h_to_h", "ffn_down"),
+    "apertus": (
+        (r"attention_layernorm", "attn_norm"),
+        (r"feedforward_layernorm", "ffn_norm"),
         *PLAIN,
     ),
+    "bloom": BLOOM,
+    "falcon": ((r"ln_mlp", "attn_norm"), (r"ln_attn", "attn_norm_2"), *BLOOM),
     **dict.fromkeys(("exaone4", "olmo2", "olmo3"), OLMO2),
     "glm": GLM,
     "glm4": (
@@ -226,6 +236,12 @@ def to_llama_cpp(kind: str, name: str, array: np.ndarray, config: Any) -> np.nda
         width = len(array) // config.num_attention_heads // 3
         parts = [array[first : first + width] for first in range(0, len(array), width)]
         return np.concatenate([*parts[::3], *parts[1::3], *parts[2::3]])
+    if kind == "falcon" and "attn_qkv" in name:
+        groups = config.num_kv_heads if config.new_decoder_architecture else 1
+        width = config.hidden_size // config.num_attention_heads
+        each = array.reshape(groups, -1, width, *array.shape[1:])
+        kinds = (each[:, :-2], each[:, -2], each[:, -1])
+        return np.concatenate([part.reshape(-1, *array.shape[1:]) for part in kinds])
     if name.endswith(("shortconv.conv.weight", "ssm_conv1d.weight")):
         array = array[:, 0]
     return of_value_heads(name, array, config) if kind == "qwen3_5_text" else array
@@ -274,10 +290,25 @@ def exported(kind: str, module: Any) -> Iterator[tuple[str, np.ndarray]]:
         yield f"{place}.up_proj{end}", up
 
 
+def activations(module: Any) -> list[bytes]:
+    """Return keys with a number of each block: those of Apertus' activations."""
+    found: dict[str, list[float]] = {}
+    for name, tensor in module.state_dict().items():
+        if ".act_fn." in name:
+            found.setdefault(f"xielu.{name.rpartition('.')[2]}", []).append(tensor.item())
+    return [
+        struct.pack("<Q", len(key))
+        + key.encode()
+        + struct.pack(f"<IIQ{len(numbers)}f", 9, 6, len(numbers), *numbers)
+        for key, numbers in found.items()
+    ]
+
+
 def write_f32(path: Path, kind: str, module: Any) -> None:
     """Write a module's weights in llama.cpp's format, including a tied head."""
     config, table, data = module.config, b"", b""
-    weights = list(exported(kind, module))
+    weights = [pair for pair in exported(kind, module) if ".act_fn." not in pair[0]]
+    keys = activations(module)
     for ours, exported_array in weights:
         name = llama_cpp_name(kind, ours)
         array = to_llama_cpp(kind, name, exported_array, config)
@@ -285,15 +316,15 @@ def write_f32(path: Path, kind: str, module: Any) -> None:
         table += struct.pack(f"<I{array.ndim}Q", array.ndim, *reversed(array.shape))
         table += struct.pack("<IQ", 0, len(data))
         data += array.tobytes() + bytes(-array.nbytes % 32)
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(weights), 0) + table
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(weights), len(keys)) + b"".join(keys) + table
     path.write_bytes(head + bytes(-len(head) % 32) + data)
 
 
-def write_model(kind: str, folder: Path) -> Any:
+def write_model(kind: str, folder: Path, **changed: Any) -> Any:
     """Write a folder of a tiny model with one GGUF file; return the model."""
     name, class_name, settings = FAMILIES[kind]
     torch.manual_seed(0)
-    module = build(name, class_name, **{**SMALL, **settings}).eval()
+    module = build(name, class_name, **{**SMALL, **settings, **changed}).eval()
     with torch.no_grad():
         for weight in {id(one): one for one in module.state_dict().values()}.values():
             weight.add_(0.05 * torch.randn_like(weight))  # otherwise norms and biases start equal

@@ -27,6 +27,7 @@ MODULES = {
     "lfm2": ("feed_forward.w1", "feed_forward.w2"),
     "gpt_oss": ("self_attn.q_proj", "self_attn.o_proj"),
     "bloom": ("self_attention.query_key_value", "mlp.dense_h_to_4h"),
+    "falcon": ("self_attention.query_key_value", "mlp.dense_h_to_4h"),
     "mixtral": ("self_attn.q_proj", "self_attn.k_proj"),
     "qwen3_5_text": LINEAR_ATTENTION,
 }
@@ -43,7 +44,7 @@ def test_adapters_added_to_the_model_give_merged_tensors(kind: str, tmp_path: Pa
     config = write_model(kind, tmp_path).config
     source, path, tuned = (tmp_path / f"{name}.gguf" for name in ("tiny", "adapter", "tuned"))
     stored, rng = gguf_tensors(source, config), np.random.default_rng(0)
-    blocks = "transformer.h" if kind in ("bloom", "gpt2") else "model.layers"
+    blocks = "transformer.h" if kind in ("bloom", "falcon", "gpt2") else "model.layers"
     adapters: list[Adapter] = []
     values: dict[str, np.ndarray] = {}
     merged: dict[str, Contents] = {}

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,9 +42,16 @@ def test_names_are_those_of_llama_cpp(kind: str, tmp_path: Path) -> None:
     assert layers <= known | {"output"}  # a tied head
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
-def test_loss_matches_pytorch(kind: str, tmp_path: Path) -> None:
-    module = write_model(kind, tmp_path)
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *((kind, {}) for kind in FAMILIES),
+    ("falcon", {"new_decoder_architecture": False}),  # one key head for all queries, as in 7B
+    ("falcon", {"num_ln_in_parallel_attn": 1, "tie_word_embeddings": False}),  # as in Falcon 2
+]
+
+
+@pytest.mark.parametrize(("kind", "changed"), VARIANTS)
+def test_loss_matches_pytorch(kind: str, changed: dict[str, Any], tmp_path: Path) -> None:
+    module = write_model(kind, tmp_path, **changed)
     assert module.config.model_type == kind
     ids = torch.randint(5, 60, (2, LENGTH))
     positions = torch.arange(LENGTH).repeat(2, 1)
@@ -56,6 +64,24 @@ def test_loss_matches_pytorch(kind: str, tmp_path: Path) -> None:
     feed = {value.name: batch[value.name].numpy() for value in graph.inputs}
     params = {name: param.data for name, param in graph.params.items()}
     assert float(run(graph, feed, params)["loss"]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_numbers_in_keys_are_read_and_written(tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    module = write_model("apertus", tmp_path)
+    source, back = tmp_path / "tiny.gguf", tmp_path / "back.gguf"
+    name = "model.layers.1.mlp.act_fn.alpha_n"
+    found = gguf_tensors(source, module.config)[name].read()
+    np.testing.assert_array_equal(found, module.state_dict()[name].numpy())
+
+    write_gguf_tensors(source, module.config, {name: InMemory(found + 2)}, back)
+
+    fields = [gguf.GGUFReader(file).fields for file in (source, back)]
+    keys = gguf.Keys.xIELU
+    old, new = (one[keys.ALPHA_N].contents() for one in fields)
+    assert new == pytest.approx([old[0], old[1] + 2])
+    for key in (keys.ALPHA_P, keys.BETA, keys.EPS):
+        assert fields[0][key].contents() == fields[1][key].contents()
 
 
 def test_unknown_tensors_are_refused_and_rotations_skipped(tmp_path: Path) -> None:
