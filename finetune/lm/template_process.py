@@ -44,10 +44,15 @@ class TemplateProcess:
         theirs.close()
         finalize(self, _end, self._connection, child, os.getpid())
 
-    def render(self, messages: Sequence[Mapping[str, str]], answer_follows: bool) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        answer_follows: bool,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> str:
         """Return the text of a chat; ValueError if the template refuses it."""
         try:
-            self._connection.send((list(messages), answer_follows))
+            self._connection.send((list(messages), answer_follows, list(tools)))
             text, fault = self._connection.recv()
         except (EOFError, OSError):
             raise FinetuneError(
@@ -66,19 +71,21 @@ def _serve(tokenizer: Any, connection: Connection) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     while True:
         try:
-            messages, answer_follows = connection.recv()
+            chat = connection.recv()
         except (EOFError, OSError, KeyboardInterrupt):
             return
         spent = resource.getrusage(resource.RUSAGE_SELF)
         until = int(spent.ru_utime + spent.ru_stime) + 1 + SECONDS
         resource.setrlimit(resource.RLIMIT_CPU, (until, until + 1))
-        connection.send(_rendered(tokenizer, messages, answer_follows))
+        connection.send(_rendered(tokenizer, *chat))
 
 
-def _rendered(tokenizer: Any, messages: Any, answer_follows: bool) -> tuple[str, str | None]:
+def _rendered(
+    tokenizer: Any, messages: Any, answer_follows: bool, tools: Any
+) -> tuple[str, str | None]:
     try:
         text = tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=answer_follows
+            messages, tools=tools or None, tokenize=False, add_generation_prompt=answer_follows
         )
     except MemoryError:
         return "", f"it takes more than {MEMORY >> 20} MiB"

@@ -5,13 +5,15 @@ limits. Without a template, a turn is `### Role`, its text, and an empty line.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from pockengine.errors import FinetuneError
 from pockengine.finetune.lm.template_process import TemplateProcess
 from pockengine.finetune.lm.texts import Example, Message
+from pockengine.finetune.lm.tools import CALLS, TOOLS, Object
 
 ASSISTANT = "assistant"
 
@@ -39,6 +41,7 @@ def render(tokenizer: Any, example: Example) -> Rendered:
     write = _own(tokenizer) if own else _plain
     messages = list(example.messages)
     whole = _written(write, example, messages, False)
+    _check_tools(write, example, whole, False)
     learned, ends = [], False
     for index, message in enumerate(messages):
         if message["role"] == ASSISTANT and index >= example.first:
@@ -60,7 +63,9 @@ def render_question(tokenizer: Any, question: Example) -> Rendered:
         return Rendered(question.prompt, (), ends=False)
     own = bool(getattr(tokenizer, "chat_template", None))
     write = _own(tokenizer) if own else _plain
-    return Rendered(_written(write, question, list(question.messages), True), (), own, False)
+    text = _written(write, question, list(question.messages), True)
+    _check_tools(write, question, text, True)
+    return Rendered(text, (), own, False)
 
 
 _processes: WeakKeyDictionary[Any, tuple[Any, TemplateProcess]] = WeakKeyDictionary()
@@ -75,9 +80,24 @@ def _own(tokenizer: Any) -> Any:
     return process.render
 
 
-def _plain(messages: Sequence[Message], answer_follows: bool) -> str:
+def _plain(messages: Sequence[Message], answer_follows: bool, tools: Sequence[Object]) -> str:
     turns = [f"### {m['role'].capitalize()}\n{m['content']}\n\n" for m in messages]
     return "".join(turns) + ("### Assistant\n" if answer_follows else "")
+
+
+def _check_tools(write: Any, example: Example, text: str, answer_follows: bool) -> None:
+    """Raise FinetuneError if a chat's text leaves out its tools, or calls of them."""
+    silent = [{k: v for k, v in one.items() if k != CALLS} for one in example.messages]
+    for part, other in (
+        (TOOLS, replace(example, tools=())),
+        (CALLS, replace(example, messages=silent)),
+    ):
+        with suppress(ValueError):  # a template may refuse a result without a call
+            if other != example and write(other.messages, answer_follows, other.tools) == text:
+                raise FinetuneError(
+                    f"line {example.line}: the tokenizer has no chat template that writes {part}; "
+                    "give one that does, or write them into the content of messages"
+                )
 
 
 def _written(
@@ -86,7 +106,7 @@ def _written(
     if not messages:
         return ""
     try:
-        text: str = write(messages, answer_follows)
+        text: str = write(messages, answer_follows, example.tools)
     except ValueError as error:
         raise FinetuneError(
             f"line {example.line}: the tokenizer's chat template refuses it: {error}; change the "

@@ -6,6 +6,10 @@ Each line of a `.jsonl` file is an object of one form:
     {"prompt": "...", "completion": "..."}
     {"text": "..."}
 
+A chat may call tools, which its line describes (tools.py):
+
+    {"messages": [..., {"role": "assistant", "tool_calls": [...]}], "tools": [...]}
+
 Preferences are pairs of answers to one prompt, as texts or as messages:
 
     {"prompt": "...", "chosen": "...", "rejected": "..."}
@@ -33,8 +37,9 @@ from typing import Any, TypeVar
 
 from pockengine.errors import FinetuneError, reason_of
 from pockengine.finetune.lm.arrow import read_dataset
+from pockengine.finetune.lm.tools import CALLS, TOOLS, Object, read_calls, read_tools
 
-Message = Mapping[str, str]
+Message = Mapping[str, Any]
 
 FORMS = "messages, prompt with completion, or text"
 PAIRS = "prompt, chosen and rejected"
@@ -44,8 +49,10 @@ PROMPTS = "prompt: a text, or messages"
 
 MOST_REWARD = 1e18
 """Rewards are f32, and deviations from their mean are squared."""
-_UNREAD = ("tool_calls", "reasoning_content", "thinking")
+_UNREAD = ("reasoning_content", "thinking")
 """Fields of messages that templates may render, and that are not read."""
+_RESULT = ("name", "tool_call_id")
+"""Optional texts of a message of the role `tool`."""
 
 T = TypeVar("T")
 Parse = Callable[[int, Mapping[str, Any]], T]
@@ -55,7 +62,7 @@ Parse = Callable[[int, Mapping[str, Any]], T]
 class Example:
     """A text of a line: messages of a chat, or a prompt (possibly empty) with its completion.
 
-    Answers count from message number `first`.
+    Answers count from message number `first`. `tools` are the functions that they may call.
     """
 
     line: int
@@ -63,13 +70,14 @@ class Example:
     prompt: str = ""
     completion: str = ""
     first: int = 0
+    tools: Sequence[Object] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether it has no text to train on."""
         if self.messages:
             return not any(
-                message["role"] == "assistant" and message["content"].strip()
+                message["role"] == "assistant" and (message["content"].strip() or CALLS in message)
                 for message in self.messages[self.first :]
             )
         return not self.completion.strip()
@@ -80,7 +88,8 @@ class Example:
         if not self.messages:
             return Example(self.line, prompt=self.prompt)
         ended = self.messages[-1]["role"] == "assistant"
-        return Example(self.line, self.messages[:-1] if ended else self.messages)
+        before = self.messages[:-1] if ended else self.messages
+        return Example(self.line, before, tools=self.tools)
 
 
 @dataclass(frozen=True)
@@ -144,7 +153,7 @@ def _prompt_example(number: int, row: Mapping[str, Any]) -> PromptExample:
     messages = _messages(row, "prompt")
     if not messages or messages[-1]["role"] == "assistant":
         raise ValueError("its prompt has no last message that an answer follows")
-    return PromptExample(Example(number, messages), row)
+    return PromptExample(Example(number, messages, tools=read_tools(row)), row)
 
 
 def _label(value: Any) -> float:
@@ -212,9 +221,9 @@ def _fault(error: Exception) -> str:
 
 
 def _example(number: int, row: Mapping[str, Any]) -> Example:
-    _check_known(row, ("tools",))
     if "messages" in row:
-        return Example(number, _messages(row, "messages"))
+        return Example(number, _messages(row, "messages"), tools=read_tools(row))
+    _check_known(row, (TOOLS,))
     if "completion" in row:
         return Example(number, prompt=_text(row, "prompt"), completion=_text(row, "completion"))
     if "prompt" in row:
@@ -224,12 +233,13 @@ def _example(number: int, row: Mapping[str, Any]) -> Example:
 
 def _pair(number: int, row: Mapping[str, Any]) -> Pair:
     if isinstance(row["prompt"], str):
+        _check_known(row, (TOOLS,))
         prompt = _text(row, "prompt")
         answers = (_text(row, name) for name in ("chosen", "rejected"))
         return Pair(*(Example(number, prompt=prompt, completion=answer) for answer in answers))
-    before = _messages(row, "prompt")
+    before, tools = _messages(row, "prompt"), read_tools(row)
     chats = ([*before, *_messages(row, name)] for name in ("chosen", "rejected"))
-    return Pair(*(Example(number, chat, first=len(before)) for chat in chats))
+    return Pair(*(Example(number, chat, first=len(before), tools=tools) for chat in chats))
 
 
 def _messages(row: Mapping[str, Any], name: str) -> list[Message]:
@@ -243,7 +253,15 @@ def _message(fields: Any) -> Message:
     if not isinstance(fields, dict):
         raise TypeError(f"a message is {_kind(fields)}, not an object")
     _check_known(fields, _UNREAD)
-    return {name: _text(fields, name) for name in ("role", "content")}
+    role, calls = _text(fields, "role"), read_calls(fields)
+    if calls and role != "assistant":
+        raise ValueError(f"{CALLS} are of the assistant, and the role is {role}")
+    called = calls and fields.get("content") is None
+    message: dict[str, Any] = {"role": role, "content": "" if called else _text(fields, "content")}
+    if calls:
+        message[CALLS] = calls
+    named = [name for name in _RESULT if role == "tool" and fields.get(name) is not None]
+    return message | {name: _text(fields, name) for name in named}
 
 
 def _check_known(fields: Mapping[str, Any], unread: Collection[str]) -> None:

@@ -125,7 +125,7 @@ def test_packed_rows_mark_where_texts_begin() -> None:
         '{"messages": [{"role": "user"}]}',
         '{"prompt": "a", "text": "b"}',
         '{"text": "a", "tools": [{"name": "f"}]}',
-        '{"messages": [{"role": "assistant", "content": "", "tool_calls": [{"name": "f"}]}]}',
+        '{"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "f"}]}]}',
     ],
 )
 def test_error_names_a_line_that_is_not_an_example(tmp_path: Path, line: str) -> None:

@@ -1,0 +1,119 @@
+"""Chats that call tools: read from lines, written by the template, and learned."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pockengine.errors import FinetuneError
+from pockengine.finetune.lm.texts import Example, read_examples, read_pairs, read_prompts
+from pockengine.finetune.lm.tokens import question_ids, tokenize
+from pockengine.finetune.task import IGNORED
+from pockengine.tests.finetune.lm.decoders import TEMPLATE, tokenizer
+
+WRITES_TOOLS = (
+    "{% if tools %}<s>tools\n{{ tools | tojson }}</s>{% endif %}"
+    "{% for m in messages %}<s>{{ m.role }}\n{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}[{{ c.function.name }} {{ c.function.arguments | tojson }}]"
+    "{% endfor %}</s>{% endfor %}{% if add_generation_prompt %}<s>assistant\n{% endif %}"
+)
+SCHEMA = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+QUESTION = {"role": "user", "content": "rain?"}
+CALL = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Kraków"}}}
+CHAT = [
+    QUESTION,
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "name": "weather", "content": "8 mm"},
+    {"role": "assistant", "content": "Yes."},
+]
+
+
+def row(**fields: Any) -> str:
+    return json.dumps({"messages": CHAT, "tools": [SCHEMA], **fields})
+
+
+def read(path: Path, line: str) -> Example:
+    file = path / "chats.jsonl"
+    file.write_text(line)
+    return read_examples(file)[0]
+
+
+def test_calls_and_the_answer_after_the_result_are_learned(tmp_path: Path) -> None:
+    words, example = tokenizer(WRITES_TOOLS), read(tmp_path, row())
+    (tokens,) = tokenize(words, [example], 400).examples
+
+    expected = words.apply_chat_template(CHAT, tools=[SCHEMA], tokenize=False)
+    assert words.decode(tokens.ids) == expected.replace("None", "")
+    learned = [label for label in tokens.labels if label != IGNORED]
+    assert words.decode(learned) == '[weather {"city": "Kraków"}]</s>Yes.</s>'
+
+
+def test_arguments_may_be_a_text_as_the_api_gives_them(tmp_path: Path) -> None:
+    told = {"function": {"name": "weather", "arguments": json.dumps({"city": "Kraków"})}}
+    chat = [QUESTION, {"role": "assistant", "content": "", "tool_calls": [told]}]
+
+    (call,) = read(tmp_path, row(messages=chat)).messages[1]["tool_calls"]
+    assert call == {"function": {"name": "weather", "arguments": {"city": "Kraków"}}}
+
+
+def test_a_call_of_a_function_alone_is_read_and_learned(tmp_path: Path) -> None:
+    """Some data sets leave out the object around name and arguments."""
+    template = WRITES_TOOLS.replace("c.function.", "c.")
+    bare = {"name": "now"}
+    chat = [QUESTION, {"role": "assistant", "content": "", "tool_calls": [bare]}]
+    example = read(tmp_path, json.dumps({"messages": chat}))
+
+    (tokens,) = tokenize(tokenizer(template), [example], 200).examples
+    assert tokens.counted == len("[now {}]") + 1
+
+
+def test_questions_show_the_tools(tmp_path: Path) -> None:
+    words = tokenizer(WRITES_TOOLS)
+    text = words.decode(question_ids(words, read(tmp_path, row()).question))
+    assert '"name": "weather"' in text
+    assert text.endswith("<s>tool\n8 mm</s><s>assistant\n")
+
+
+def test_preferences_and_prompts_have_tools(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.jsonl"
+    answers = {"chosen": CHAT[1:2], "rejected": CHAT[3:]}
+    file.write_text(json.dumps({"prompt": [QUESTION], **answers, "tools": [SCHEMA]}))
+
+    (pair,), (prompt,) = read_pairs(file), read_prompts(file)
+    assert [pair.chosen.tools, pair.rejected.tools, prompt.example.tools] == [(SCHEMA,)] * 3
+
+
+@pytest.mark.parametrize("template", [None, TEMPLATE])
+@pytest.mark.parametrize("part", ["tools", "tool_calls"])
+def test_chats_whose_tools_would_be_left_out_are_refused(
+    tmp_path: Path, template: str | None, part: str
+) -> None:
+    example = read(
+        tmp_path, row(messages=CHAT[:1] + CHAT[3:]) if part == "tools" else row(tools=[])
+    )
+    with pytest.raises(FinetuneError, match=rf"line 1: .* no chat template that writes {part};"):
+        tokenize(tokenizer(template), [example], 400)
+
+
+@pytest.mark.parametrize(
+    ("calls", "fault"),
+    [
+        ({}, "content is null"),
+        ([1], "tool_calls is not a list of objects"),
+        ([{"id": "1"}], "has no function with a name"),
+        ([{"function": {"name": "f", "arguments": "city"}}], "call of f are not a JSON object"),
+        ([{"function": {"name": "f", "arguments": [1]}}], "call of f are not a JSON object"),
+        ([{"function": {"name": "\ud800"}}], "tool_calls has half of a surrogate pair"),
+    ],
+)
+def test_error_names_a_malformed_call(tmp_path: Path, calls: Any, fault: str) -> None:
+    message = {"role": "assistant", "content": None, "tool_calls": calls}
+    with pytest.raises(FinetuneError, match=f"line 1 is not an example: .*{fault}"):
+        read(tmp_path, row(messages=[QUESTION, message]))
+
+
+def test_error_names_a_call_of_another_role(tmp_path: Path) -> None:
+    message = {"role": "user", "content": "", "tool_calls": [CALL]}
+    with pytest.raises(FinetuneError, match="are of the assistant, and the role is user"):
+        read(tmp_path, row(messages=[message]))
