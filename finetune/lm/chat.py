@@ -82,11 +82,14 @@ def _messages(*contents: str, system: str | None = None) -> list[dict[str, str]]
 
 
 def _rendered(tokenizer: Any, *contents: str, system: str | None = None) -> str:
-    """Render a training chat; empty if the template refuses it."""
+    """Render a training chat; empty if the template refuses it, or writes an answer otherwise once
+    turns follow.
+    """
     try:
-        return render(tokenizer, Example(0, _messages(*contents, system=system))).text
+        rendered = render(tokenizer, Example(0, _messages(*contents, system=system)))
     except FinetuneError:
         return ""
+    return "" if rendered.rewritten else rendered.text
 
 
 def _with_learned(tokenizer: Any, chat: Chat) -> Chat:

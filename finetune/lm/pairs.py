@@ -36,10 +36,13 @@ def tokenize_pairs(
     FinetuneError if no pair is left: a pair needs two answers that fit into one row of `length`.
     """
     tokenized: list[PairTokens] = []
-    empty, long = [], []
+    empty, long, rewritten = [], [], []
     for pair in pairs:
-        both = tokenize(tokenizer, (pair.chosen, pair.rejected), _UNLIMITED).examples
-        if len(both) < 2:
+        found = tokenize(tokenizer, (pair.chosen, pair.rejected), _UNLIMITED)
+        both = found.examples
+        if found.rewritten:
+            rewritten.append(pair.chosen.line)
+        elif len(both) < 2:
             empty.append(pair.chosen.line)
         elif sum(len(tokens.ids) for tokens in both) > length:
             long.append(pair.chosen.line)
@@ -47,7 +50,11 @@ def tokenize_pairs(
             tokenized.append(PairTokens(pair.chosen.line, *both))
     remarks = [
         f"{path}: {len(lines)} pairs {fact}, and are left out: line {named(lines)}"
-        for lines, fact in ((empty, "lack an answer"), (long, f"need over {length} tokens"))
+        for lines, fact in (
+            (empty, "lack an answer"),
+            (long, f"need over {length} tokens"),
+            (rewritten, "have answers that the template writes otherwise once turns follow"),
+        )
         if lines
     ]
     if not tokenized:

@@ -20,18 +20,24 @@ ASSISTANT = "assistant"
 
 @dataclass(frozen=True)
 class Rendered:
-    """A text, the parts to learn, and whether it includes its begin and end tokens."""
+    """A text, the parts to learn, and whether it includes its begin and end tokens.
+
+    `rewritten`: it has further answers, which are not written as the model gives them.
+    """
 
     text: str
     learned: tuple[tuple[int, int], ...]
     marked: bool = False
     ends: bool = True
+    rewritten: bool = False
 
 
 def render(tokenizer: Any, example: Example) -> Rendered:
-    """Format an example as one text; FinetuneError if the template refuses the chat.
+    """Format an example as one text; FinetuneError if the template refuses the chat, or cannot
+    write the question of its last answer.
 
-    The answers are learned, each including the template's end mark.
+    The answers are learned, each including the template's end mark, except those that the template
+    writes otherwise once there are later turns: Qwen3's drops their thoughts.
     """
     if not example.messages:
         start = len(example.prompt)
@@ -42,19 +48,22 @@ def render(tokenizer: Any, example: Example) -> Rendered:
     messages = list(example.messages)
     whole = _written(write, example, messages, False)
     _check_tools(write, example, whole, False)
-    learned, ends = [], False
+    learned, ends, rewritten = [], False, False
     for index, message in enumerate(messages):
         if message["role"] == ASSISTANT and index >= example.first:
             before = _written(write, example, messages[:index], True)
             after = _written(write, example, messages[: index + 1], False)
-            if not (whole.startswith(before) and whole.startswith(after)):
+            if whole.startswith(before) and whole.startswith(after):
+                learned.append((len(before), len(after)))
+                ends = index + 1 == len(messages)
+            elif index + 1 == len(messages):
                 raise FinetuneError(
-                    f"line {example.line}: the tokenizer's template writes earlier turns otherwise "
-                    "once there are later ones; give an example for each answer"
+                    f"line {example.line}: the tokenizer's chat template writes other text before "
+                    "an answer than where one follows; give lines with prompt and completion"
                 )
-            learned.append((len(before), len(after)))
-            ends = index + 1 == len(messages)
-    return Rendered(whole, tuple(learned), own, ends and not own)
+            else:
+                rewritten = True
+    return Rendered(whole, tuple(learned), own, ends and not own, rewritten=rewritten)
 
 
 def render_question(tokenizer: Any, question: Example) -> Rendered:

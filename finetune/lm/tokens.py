@@ -31,12 +31,13 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Tokenized examples, the skipped ones, and the truncated ones."""
+    """Tokenized examples; lines of skipped and cut ones, and of ones with rewritten answers."""
 
     examples: Sequence[Tokens]
     empty: Sequence[int]
     long: Sequence[int]
     cut: Sequence[int]
+    rewritten: Sequence[int] = ()
 
     def remarks(self, path: Path, length: int) -> list[str]:
         """Report which lines of a file are skipped, by their numbers."""
@@ -44,6 +45,11 @@ class Dataset:
             (self.empty, "hold nothing to learn, and are left out"),
             (self.long, f"are longer than {length} tokens, and are left out; --truncate cuts them"),
             (self.cut, f"are longer than {length} tokens, and were cut"),
+            (
+                self.rewritten,
+                "have answers that the template writes otherwise once turns follow, and that are "
+                "not learned; give lines that end with them",
+            ),
         )
         return [
             f"{path}: {len(lines)} examples {fact}: line {named(lines)}"
@@ -94,8 +100,14 @@ def tokenize(
     empty: list[int] = []
     long: list[int] = []
     cut: list[int] = []
+    rewritten: list[int] = []
     for example in examples:
-        tokens = None if example.is_empty else _tokens(tokenizer, example)
+        tokens = None
+        if not example.is_empty:
+            rendered = render(tokenizer, example)
+            tokens = _tokens(tokenizer, example.line, rendered)
+            if rendered.rewritten:
+                rewritten.append(example.line)
         if tokens is not None and len(tokens.ids) > length:
             (cut if truncate else long).append(example.line)
             if not truncate:
@@ -105,7 +117,7 @@ def tokenize(
             empty.append(example.line)
         else:
             tokenized.append(tokens)
-    return Dataset(tokenized, empty, long, cut)
+    return Dataset(tokenized, empty, long, cut, rewritten=rewritten)
 
 
 def pieces(tokenizer: Any, text: str, length: int) -> Dataset:
@@ -137,8 +149,7 @@ def answer_text(tokenizer: Any, question: Sequence[int], answer: Sequence[int]) 
     return whole[len(before) :] if whole.startswith(before) else tokenizer.decode(list(answer))
 
 
-def _tokens(tokenizer: Any, example: Example) -> Tokens:
-    rendered = render(tokenizer, example)
+def _tokens(tokenizer: Any, line: int, rendered: Rendered) -> Tokens:
     ids, spans = _encoded(tokenizer, rendered)
     labels = [
         token
@@ -151,7 +162,7 @@ def _tokens(tokenizer: Any, example: Example) -> Tokens:
         added = ids[-1:] == [end]  # by the tokenizer itself, outside the text
         ids, labels = (ids, labels[:-1]) if added else ([*ids, end], labels)
         labels = [*labels, end]
-    return Tokens(example.line, ids, labels)
+    return Tokens(line, ids, labels)
 
 
 def _encoded(tokenizer: Any, rendered: Rendered) -> tuple[list[int], list[tuple[int, int]]]:

@@ -14,8 +14,9 @@ from tokenizers import processors
 from pockengine.errors import FinetuneError
 from pockengine.finetune.lm import template_process
 from pockengine.finetune.lm.packing import pack
+from pockengine.finetune.lm.pairs import tokenize_pairs
 from pockengine.finetune.lm.templates import render
-from pockengine.finetune.lm.texts import Example, read_examples
+from pockengine.finetune.lm.texts import Example, Pair, read_examples
 from pockengine.finetune.lm.tokens import (
     Tokens,
     open_tokenizer,
@@ -32,6 +33,12 @@ CHAT = [
     {"role": "user", "content": "three"},
     {"role": "assistant", "content": "four"},
 ]
+
+THOUGHTS = TEMPLATE.replace(
+    "{{ m['content'] }}",
+    "{{ '<think></think>' if loop.last and m['role'] == 'assistant' }}{{ m['content'] }}",
+)
+"""Like Qwen3's, it writes thoughts in the last answer alone."""
 
 
 def learned(example: Example, template: str | None = TEMPLATE) -> str:
@@ -206,10 +213,27 @@ def test_templates_are_bounded_in_time_and_memory(
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 
 
-def test_templates_that_rewrite_earlier_turns_are_refused() -> None:
-    last = "{% for m in messages %}{{ m['content'] if loop.last else '.' }}{% endfor %}"
-    with pytest.raises(FinetuneError, match="an example for each answer"):
-        tokenize(tokenizer(last), [Example(1, CHAT)], 100)
+def test_answers_that_the_template_writes_otherwise_once_turns_follow_are_not_learned() -> None:
+    assert learned(Example(1, CHAT), THOUGHTS) == "<think></think>four</s>"
+    found = tokenize(tokenizer(THOUGHTS), [Example(1, CHAT)], 200)
+    (remark,) = found.remarks(Path("a.jsonl"), 200)
+    assert remark == (
+        "a.jsonl: 1 examples have answers that the template writes otherwise once turns follow, "
+        "and that are not learned; give lines that end with them: line 1"
+    )
+    assert not tokenize(tokenizer(THOUGHTS), [Example(1, CHAT[:2])], 200).rewritten
+
+
+def test_templates_whose_prompt_for_an_answer_differs_are_refused() -> None:
+    thoughts = TEMPLATE.replace("<s>assistant\n", "<s>assistant\n<think>")
+    with pytest.raises(FinetuneError, match=r"line 1: .* writes other text before an answer than"):
+        tokenize(tokenizer(thoughts), [Example(1, CHAT[:2])], 200)
+
+
+def test_pairs_of_answers_that_the_template_rewrites_are_left_out() -> None:
+    answers = (Example(1, [*CHAT[:3], {"role": "assistant", "content": text}]) for text in "ab")
+    with pytest.raises(FinetuneError, match="1 pairs have answers that the template writes otherw"):
+        tokenize_pairs(tokenizer(THOUGHTS), [Pair(*answers)], Path("a.jsonl"), 100)
 
 
 def test_tokenizers_of_other_models_are_refused(tmp_path: Path) -> None:
