@@ -82,9 +82,7 @@ def _messages(*contents: str, system: str | None = None) -> list[dict[str, str]]
 
 
 def _rendered(tokenizer: Any, *contents: str, system: str | None = None) -> str:
-    """Render a training chat; empty if the template refuses it, or writes an answer otherwise once
-    turns follow.
-    """
+    """Render a training chat; empty if the template refuses it, or changes an earlier answer."""
     try:
         rendered = render(tokenizer, Example(0, _messages(*contents, system=system)))
     except FinetuneError:

@@ -53,7 +53,7 @@ def tokenize_pairs(
         for lines, fact in (
             (empty, "lack an answer"),
             (long, f"need over {length} tokens"),
-            (rewritten, "have answers that the template writes otherwise once turns follow"),
+            (rewritten, "have answers that the template changes once later turns follow"),
         )
         if lines
     ]

@@ -22,7 +22,7 @@ ASSISTANT = "assistant"
 class Rendered:
     """A text, the parts to learn, and whether it includes its begin and end tokens.
 
-    `rewritten`: it has further answers, which are not written as the model gives them.
+    `rewritten`: the template changes some answers once later turns follow; these are not learned.
     """
 
     text: str
@@ -33,11 +33,11 @@ class Rendered:
 
 
 def render(tokenizer: Any, example: Example) -> Rendered:
-    """Format an example as one text; FinetuneError if the template refuses the chat, or cannot
-    write the question of its last answer.
+    """Format an example as one text.
 
     The answers are learned, each including the template's end mark, except those that the template
-    writes otherwise once there are later turns: Qwen3's drops their thoughts.
+    changes once later turns follow: Qwen3's drops their thoughts. FinetuneError if the template
+    refuses the chat, or prompts for the last answer by text that it does not write before one.
     """
     if not example.messages:
         start = len(example.prompt)
@@ -58,8 +58,8 @@ def render(tokenizer: Any, example: Example) -> Rendered:
                 ends = index + 1 == len(messages)
             elif index + 1 == len(messages):
                 raise FinetuneError(
-                    f"line {example.line}: the tokenizer's chat template writes other text before "
-                    "an answer than where one follows; give lines with prompt and completion"
+                    f"line {example.line}: the tokenizer's chat template prompts for an answer by "
+                    "text that it does not write before one; give lines with prompt and completion"
                 )
             else:
                 rewritten = True

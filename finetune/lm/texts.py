@@ -255,7 +255,7 @@ def _message(fields: Any) -> Message:
     _check_known(fields, _UNREAD)
     role, calls = _text(fields, "role"), read_calls(fields)
     if calls and role != "assistant":
-        raise ValueError(f"{CALLS} are of the assistant, and the role is {role}")
+        raise ValueError(f"{CALLS} belong to the role assistant, not to {role}")
     called = calls and fields.get("content") is None
     message: dict[str, Any] = {"role": role, "content": "" if called else _text(fields, "content")}
     if calls:

@@ -31,7 +31,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Tokenized examples; lines of skipped and cut ones, and of ones with rewritten answers."""
+    """Tokenized examples, and the lines of skipped, truncated and partly learned ones."""
 
     examples: Sequence[Tokens]
     empty: Sequence[int]
@@ -47,8 +47,8 @@ class Dataset:
             (self.cut, f"are longer than {length} tokens, and were cut"),
             (
                 self.rewritten,
-                "have answers that the template writes otherwise once turns follow, and that are "
-                "not learned; give lines that end with them",
+                "have answers that the template changes once later turns follow; these are not "
+                "learned: give lines that end with them",
             ),
         )
         return [
@@ -102,17 +102,15 @@ def tokenize(
     cut: list[int] = []
     rewritten: list[int] = []
     for example in examples:
-        tokens = None
-        if not example.is_empty:
-            rendered = render(tokenizer, example)
-            tokens = _tokens(tokenizer, example.line, rendered)
-            if rendered.rewritten:
-                rewritten.append(example.line)
+        rendered = None if example.is_empty else render(tokenizer, example)
+        tokens = None if rendered is None else _tokens(tokenizer, example.line, rendered)
         if tokens is not None and len(tokens.ids) > length:
             (cut if truncate else long).append(example.line)
             if not truncate:
                 continue
             tokens = Tokens(tokens.line, tokens.ids[:length], tokens.labels[:length])
+        if rendered is not None and rendered.rewritten:
+            rewritten.append(example.line)
         if tokens is None or not tokens.counted:
             empty.append(example.line)
         else:

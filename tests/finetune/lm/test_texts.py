@@ -213,26 +213,28 @@ def test_templates_are_bounded_in_time_and_memory(
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 
 
-def test_answers_that_the_template_writes_otherwise_once_turns_follow_are_not_learned() -> None:
+def test_answers_that_the_template_changes_once_turns_follow_are_not_learned() -> None:
     assert learned(Example(1, CHAT), THOUGHTS) == "<think></think>four</s>"
     found = tokenize(tokenizer(THOUGHTS), [Example(1, CHAT)], 200)
     (remark,) = found.remarks(Path("a.jsonl"), 200)
     assert remark == (
-        "a.jsonl: 1 examples have answers that the template writes otherwise once turns follow, "
-        "and that are not learned; give lines that end with them: line 1"
+        "a.jsonl: 1 examples have answers that the template changes once later turns follow; "
+        "these are not learned: give lines that end with them: line 1"
     )
     assert not tokenize(tokenizer(THOUGHTS), [Example(1, CHAT[:2])], 200).rewritten
 
 
 def test_templates_whose_prompt_for_an_answer_differs_are_refused() -> None:
     thoughts = TEMPLATE.replace("<s>assistant\n", "<s>assistant\n<think>")
-    with pytest.raises(FinetuneError, match=r"line 1: .* writes other text before an answer than"):
+    with pytest.raises(
+        FinetuneError, match=r"line 1: .* prompts for an answer by text that it does not"
+    ):
         tokenize(tokenizer(thoughts), [Example(1, CHAT[:2])], 200)
 
 
 def test_pairs_of_answers_that_the_template_rewrites_are_left_out() -> None:
     answers = (Example(1, [*CHAT[:3], {"role": "assistant", "content": text}]) for text in "ab")
-    with pytest.raises(FinetuneError, match="1 pairs have answers that the template writes otherw"):
+    with pytest.raises(FinetuneError, match="1 pairs have answers that the template changes"):
         tokenize_pairs(tokenizer(THOUGHTS), [Pair(*answers)], Path("a.jsonl"), 100)
 
 
