@@ -1,12 +1,14 @@
 """Vision-language models by LoRA compared with peft: ten steps from the same factors."""
 
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from peft import PeftModel
 from torch import nn
 from torch.nn import functional
@@ -33,11 +35,6 @@ from transformers import (
     SmolVLMVisionConfig,
 )
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.vision_utils import (
-    get_vision_cu_seqlens,
-    get_vision_position_ids,
-    get_vision_window_index,
-)
 
 import pockengine
 
@@ -122,17 +119,19 @@ class FixedGrid(nn.Module):
     """Qwen2-VL or Qwen2.5-VL with the sizes of its pictures, and so of attention, as numbers."""
 
     def __init__(self, model: nn.Module) -> None:
+        from transformers import vision_utils  # 5.0 has none
+
         super().__init__()
         self.model, self.grid = model, torch.tensor(GRID)
         tower = model.model.visual
         merged = tower.spatial_merge_size
         self.places: dict[str, Any] = {
-            "cu_seqlens": get_vision_cu_seqlens(self.grid).numpy(),
-            "position_ids": get_vision_position_ids(self.grid, merged),
+            "cu_seqlens": vision_utils.get_vision_cu_seqlens(self.grid).numpy(),
+            "position_ids": vision_utils.get_vision_position_ids(self.grid, merged),
         }
         if hasattr(tower, "window_size"):
             sizes = (merged, tower.window_size, tower.patch_size)
-            index, windows = get_vision_window_index(self.grid, *sizes)
+            index, windows = vision_utils.get_vision_window_index(self.grid, *sizes)
             self.places |= {"window_index": index, "cu_window_seqlens": windows.numpy()}
 
     def forward(
@@ -169,7 +168,14 @@ def paligemma() -> nn.Module:
     )
 
 
+def needs_encoder_outputs() -> None:
+    """Skip with a transformers whose models do not take `mm_encoder_outputs`."""
+    if "mm_encoder_outputs" not in signature(Qwen2VLForConditionalGeneration.forward).parameters:
+        pytest.skip(f"needs transformers 5.18, not {transformers.__version__}")
+
+
 def smolvlm() -> nn.Module:
+    needs_encoder_outputs()
     config = SmolVLMConfig(
         vision_config=SmolVLMVisionConfig(**VISION).to_dict(),
         text_config=LlamaConfig(**TEXT).to_dict(),
@@ -212,11 +218,13 @@ QWEN = {
 
 
 def qwen2_vl() -> nn.Module:
+    needs_encoder_outputs()
     vision = {"depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "patch_size": 8}
     return FixedGrid(Qwen2VLForConditionalGeneration(Qwen2VLConfig(vision_config=vision, **QWEN)))
 
 
 def qwen2_5_vl() -> nn.Module:
+    needs_encoder_outputs()
     vision = BLOCKS | {"depth": 2, "num_heads": 2, "patch_size": 8, "out_hidden_size": 32}
     windows = {"window_size": 32, "fullatt_block_indexes": [1]}
     config = Qwen2_5_VLConfig(vision_config=vision | windows, **QWEN)
