@@ -21,7 +21,7 @@ WRITES_TOOLS = (
 SCHEMA = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 QUESTION = {"role": "user", "content": "rain?"}
 CALL = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Kraków"}}}
-CHAT = [
+CHAT: list[dict[str, Any]] = [
     QUESTION,
     {"role": "assistant", "content": None, "tool_calls": [CALL]},
     {"role": "tool", "name": "weather", "content": "8 mm"},
