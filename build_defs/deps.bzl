@@ -152,7 +152,7 @@ DEPS = {
         "transports": ["//:errors", "//:folders", "//:root", "//farm/images", "@pypi//cryptography", "@pypi//paramiko"],
     },
     "farm": {
-        "lib": ["//:errors", "//:root", "@pypi//rich"],
+        "lib": ["//:errors", "//:root", "//devices", "@pypi//rich"],
     },
     "finetune/lm": {
         "lm": ["//:api", "//:errors", "//:files", "//:root", "//:terminal", "//backends", "//backends/training", "//compiler", "//compiler:backward", "//compiler:forward", "//compiler:infer", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:sparse", "//devices", "//finetune", "//frontends", "//frontends/peft", "//models", "//models:find", "@pypi//numpy", "@pypi//safetensors"],
@@ -420,6 +420,7 @@ DEPS = {
         "test_opinfo_core": ["//:root", "//tests/conformance:opinfo_lib", "@pypi//rich"],
     },
     "tests/devices": {
+        "remaining": ["//:root", "//devices"],
         "test_schema": ["//:errors", "//:root", "//devices"],
     },
     "tests/docs": {
@@ -517,7 +518,6 @@ DEPS = {
     },
     "tests/farm": {
         "helpers": ["//:root", "//farm/boards", "//farm/images", "//farm/results", "//farm/transports", "@pypi//cryptography", "@pypi//paramiko", "@pypi//pytest"],
-        "remaining": ["//:root", "//farm:lib"],
         "test_load": ["//:root", "//farm:lib", "//farm/bench", "//farm/boards", "//farm/results", "@pypi//rich"],
         "test_progress": ["//:root", "//farm:lib", "@pypi//rich"],
     },

@@ -4,6 +4,7 @@ import os
 import platform
 from pathlib import Path
 
+from pockengine.devices.cgroups import granted_cores, memory_limit
 from pockengine.devices.isa import ARCHITECTURES, ISAS
 
 
@@ -25,10 +26,14 @@ def detect_amx() -> bool:
 
 
 def detect_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Cores that this process may run on all the time, at least one.
+
+    A container's quota is rounded down: threads that wait for each other are slow on fewer cores.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    granted = granted_cores()
+    return cores if granted is None else max(1, min(cores, int(granted)))
 
 
 def detect_mhz() -> int:
@@ -41,11 +46,13 @@ def detect_mhz() -> int:
 
 
 def detect_memory() -> int:
-    """Bytes of this machine's memory; 0 if the system does not report it."""
+    """Bytes of memory that this process may use; 0 if the system does not report it."""
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return 0
+    limit = memory_limit()
+    return machine if limit is None else min(machine, limit)
 
 
 def _cpu_flags() -> set[str]:

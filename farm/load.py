@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pockengine.devices.cgroups import granted_bytes
 from pockengine.errors import FarmError
-from pockengine.farm.limits import granted_bytes
 
 BUSY = "busy machine"
 """Note of a record whose times were measured on a busy machine."""

@@ -119,3 +119,15 @@ def test_trend_shows_marks_and_ignores_marked_times() -> None:
     assert [point.busy for point in trend.points] == [False, True, False]
     assert not trend.moves
     assert "1 busy" in rendered(draw(trend))
+
+
+def test_free_memory_is_at_most_what_a_container_grants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "MEMORY", tmp_path / "meminfo")
+    load.MEMORY.write_text("MemTotal: 64 kB\nMemAvailable: 32 kB\n")
+    monkeypatch.setattr(load, "granted_bytes", lambda: None)
+    assert load.free_bytes() == 32 * 1024
+
+    monkeypatch.setattr(load, "granted_bytes", lambda: 7 * 1024)
+    assert load.free_bytes() == 7 * 1024

@@ -11,7 +11,6 @@ from pockengine.devices import load_device
 from pockengine.devices.host import detect_cores
 from pockengine.farm.bench.schemes import SPARSE, listed_model, scheme_for
 from pockengine.farm.boards.board import Board, Local
-from pockengine.farm.limits import granted_cores
 from pockengine.farm.load import free_bytes
 from pockengine.farm.references.engines import find_engine
 from pockengine.farm.references.guest import FRAMEWORKS
@@ -124,10 +123,7 @@ class PaperChoice:
 
 def usable_cores() -> int:
     """Return how many cores have memory for a lane, at least one; containers may limit both."""
-    cores, granted = detect_cores(), granted_cores()
-    if granted is not None:
-        cores = min(cores, int(granted))
-    return max(1, min(cores, free_bytes() // LANE_BYTES))
+    return max(1, min(detect_cores(), free_bytes() // LANE_BYTES))
 
 
 @dataclass(frozen=True)

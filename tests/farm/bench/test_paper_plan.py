@@ -67,19 +67,11 @@ def test_this_machine_has_one_lane_on_any_number_of_cores(choice: PaperChoice) -
 
 def test_cores_without_memory_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "detect_cores", lambda: 8)
-    monkeypatch.setattr(cells, "granted_cores", lambda: None)
     monkeypatch.setattr(cells, "free_bytes", lambda: 3 * cells.LANE_BYTES + 1)
     assert cells.usable_cores() == 3
 
     monkeypatch.setattr(cells, "free_bytes", lambda: 0)
     assert cells.usable_cores() == 1
-
-
-def test_cores_of_a_container_are_its_share_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "detect_cores", lambda: 64)
-    monkeypatch.setattr(cells, "granted_cores", lambda: 2.5)
-    monkeypatch.setattr(cells, "free_bytes", lambda: 100 * cells.LANE_BYTES)
-    assert cells.usable_cores() == 2
 
 
 def test_quick_suite_is_large_and_takes_twenty_minutes(rpi4: Board) -> None:

@@ -27,6 +27,12 @@ def granted_bytes() -> int | None:
     return min(spare, default=None)
 
 
+def memory_limit() -> int | None:
+    """Return the bytes of memory that the tightest group allows in all; None without a limit."""
+    limits = [limit for folder in _folders() if (limit := _limit(folder)) is not None]
+    return min(limits, default=None)
+
+
 def _folders() -> Iterator[Path]:
     """Yield the folders of this process's group and of the groups around it."""
     with suppress(OSError):
@@ -46,12 +52,17 @@ def _share(folder: Path) -> float | None:
 
 
 def _left(folder: Path) -> int | None:
+    limit = _limit(folder)
     with suppress(OSError, ValueError):
-        limit = (folder / "memory.max").read_text(encoding="ascii").strip()
-        if limit == UNLIMITED:
-            return None
         used = int((folder / "memory.current").read_text(encoding="ascii"))
-        return max(0, int(limit) - used + _cached(folder))
+        return None if limit is None else max(0, limit - used + _cached(folder))
+    return None
+
+
+def _limit(folder: Path) -> int | None:
+    with suppress(OSError, ValueError):
+        text = (folder / "memory.max").read_text(encoding="ascii").strip()
+        return None if text == UNLIMITED else int(text)
     return None
 
 
