@@ -38,6 +38,9 @@ _DAMAGED = (
 )
 """Exceptions of NumPy, zipfile and safetensors for damaged files, found by fuzzing."""
 
+_OBJECTS = ("Object arrays", "Python objects in dtype")
+"""What NumPy's errors say of arrays of Python objects in .npz and .npy files."""
+
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a data file, or of a folder with one NAME.npy per array."""
@@ -92,4 +95,7 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except _DAMAGED as error:
-        raise FinetuneError(f"{path} cannot be read: {reason_of(error)}") from error
+        reason = reason_of(error)
+        if any(words in reason for words in _OBJECTS):
+            reason = "it has an array of Python objects; convert it with astype and save it again"
+        raise FinetuneError(f"{path} cannot be read: {reason}") from error

@@ -118,6 +118,15 @@ def test_nothing_in_a_file_is_executed(
     assert not (tmp_path / "exploded").exists()
 
 
+def test_arrays_of_objects_say_how_to_convert_them(tmp_path: Path) -> None:
+    labels = np.array(["cat", "dog"], dtype=object)
+    np.savez(tmp_path / "rows.npz", target=labels)
+    np.save(tmp_path / "target.npy", labels)
+    for path in (tmp_path / "rows.npz", tmp_path):
+        with pytest.raises(FinetuneError, match="array of Python objects; convert it with astype"):
+            read_arrays(path)
+
+
 def test_pipes_are_refused_immediately(tmp_path: Path) -> None:
     for name in ("rows.npz", "rows.safetensors"):
         os.mkfifo(tmp_path / name)
