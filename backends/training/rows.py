@@ -33,7 +33,7 @@ class Rows:
         for name, array in self.arrays.items():
             self.signature.check(name, array)
         if not self.rows:
-            raise RuntimeFailure(f"the data are empty: {', '.join(self.arrays)} has no row")
+            raise RuntimeFailure(f"the data are empty: no row of {', '.join(self.arrays)}")
         batches = {name: self._batch(name) for name in self.arrays}
         steps = {-(-len(array) // batches[name]) for name, array in self.arrays.items()}
         uneven = {(batches[name], len(array)) for name, array in self.arrays.items()}

@@ -148,7 +148,7 @@ WRONG = {
         r"x has masked elements, and no step reads a mask; give x\.filled\(number\)",
     ),
     "uneven": (wrong("x", ROWS["x"][:9]), "x has 9, labels has 22"),
-    "empty": (data(0), "the data are empty"),
+    "empty": (data(0), "the data are empty: no row of"),
     "few": (data(3), "the data have 3 rows, and dropping takes 4 a batch; give more rows"),
     "scalar": (wrong("x", 3), "x has no rows"),
     "many parts": ((1, 2, 3), "a batch has 3 parts, but dropping has the inputs x, labels"),
