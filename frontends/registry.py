@@ -122,7 +122,8 @@ def find_source(model: Any, example_inputs: Any) -> Source:
     known = ", ".join(entry.framework for entry in known_frontends())
     hint = "; a plain function is taken for JAX's once jax is imported" if callable(model) else ""
     raise ImportModelError(
-        f"a {type(model).__name__} is no model that pockengine.compile knows ({known}){hint}"
+        f"an object of type {type(model).__name__} is no model that pockengine.compile knows "
+        f"({known}){hint}"
     )
 
 
