@@ -154,11 +154,13 @@ def draw_speedups(rows: Sequence[PaperRow], board: str, path: Path) -> None:
         for model, batch in dict.fromkeys((row.cell.model, row.cell.batch) for row in rows)
         if values.get((model, batch, BASE, FULL))
     ]
+    shown = {key[2:] for key in values}
+    kinds = [bar for bar in BARS if bar[:2] in shown]
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(max(5.0, 1.8 * len(groups)), 3.2), layout="constrained")
         axis = figure.subplots()
-        width = 0.88 / len(BARS)
-        for index, (engine, scheme, color) in enumerate(BARS):
+        width = 0.88 / max(1, len(kinds))
+        for index, (engine, scheme, color) in enumerate(kinds):
             found = [
                 (place, values[(*group, BASE, FULL)] / value)
                 for place, group in enumerate(groups)

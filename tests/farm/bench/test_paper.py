@@ -234,6 +234,17 @@ def test_page_has_every_row_and_a_chart(rpi4: Board, tmp_path: Path) -> None:
     assert (tmp_path / "rpi4.svg").read_text().count("mobilenet_v2-0.35-64") >= 1
 
 
+def test_chart_names_the_engines_that_have_a_figure(rpi4: Board, tmp_path: Path) -> None:
+    page = pytest.importorskip("pockengine.farm.report.paper")
+    choice = PaperChoice(rpi4, models=(MODEL,), batches=(1,), engines=(OURS, "tf-graph"))
+    records, gaps = measured(choice)
+    page.draw_speedups(rows_of(records, gaps, figures_of("rpi4")), "rpi4", tmp_path / "bars.svg")
+
+    drawn = (tmp_path / "bars.svg").read_text()
+    assert "tf-graph" in drawn
+    assert "torch-eager" not in drawn
+
+
 def test_failing_cells_do_not_stop_others(
     choice: PaperChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
