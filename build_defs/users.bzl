@@ -59,7 +59,7 @@ USERS = {
     "backends/training": ["//", "//cli", "//finetune"],
     "cli": ["//", "//docs"],
     "compiler": _COMPILER,
-    "devices": _BACKENDS + ["//farm/boards", "//farm/cycles", "//models"],
+    "devices": _BACKENDS + ["//farm", "//farm/boards", "//farm/cycles", "//models"],
     "docs": [],
     "examples": [],
     "examples/federated": ["//examples"],
