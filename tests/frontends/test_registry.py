@@ -31,7 +31,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 
 def test_a_registered_frontend_imports_its_models() -> None:
-    with pytest.raises(ImportModelError, match="a Polynomial is no model"):
+    with pytest.raises(ImportModelError, match="an object of type Polynomial is no model"):
         pockengine.compile(Polynomial((0.0, 1.0)), (X, X))
     register(ENTRY)
     compiled = pockengine.compile(Polynomial((0.0, 0.0, 0.0)), (X, X))

@@ -124,5 +124,5 @@ def test_dropout_is_active_only_in_training() -> None:
 
 
 def test_unsupported_models_are_reported() -> None:
-    with pytest.raises(ImportModelError, match=r"a int is no model .*PyTorch, ONNX, TensorFlow, J"):
+    with pytest.raises(ImportModelError, match=r"int is no model .*PyTorch, ONNX, TensorFlow, J"):
         pockengine.compile(3, ())
