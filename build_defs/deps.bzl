@@ -155,7 +155,7 @@ DEPS = {
         "lib": ["//:errors", "//:root", "//devices", "@pypi//rich"],
     },
     "finetune/lm": {
-        "lm": ["//:api", "//:errors", "//:files", "//:root", "//:terminal", "//backends", "//backends/training", "//compiler", "//compiler:backward", "//compiler:forward", "//compiler:infer", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:sparse", "//devices", "//finetune", "//frontends", "//frontends/peft", "//models", "//models:find", "@pypi//numpy", "@pypi//safetensors"],
+        "lm": ["//:api", "//:errors", "//:files", "//:root", "//:terminal", "//backends", "//backends/training", "//compiler", "//compiler:backward", "//compiler:forward", "//compiler:infer", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:sparse", "//devices", "//finetune", "//frontends", "//frontends/peft", "//models", "//models:find", "//models:tokenizers", "@pypi//numpy", "@pypi//safetensors"],
     },
     "finetune": {
         "finetune": ["//:api", "//:errors", "//:extras", "//:files", "//:root", "//backends", "//backends/training", "//compiler", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:passes", "//compiler:quantize", "//compiler:sparse", "//devices", "//farm/references", "@pypi//numpy", "@pypi//rich", "@pypi//safetensors"],
@@ -183,6 +183,7 @@ DEPS = {
         "models": ["//:errors", "//:extras", "//:root", "//compiler:ir", "//compiler:quantize", "//compiler:sparse", "//frontends/torch", "//models:find", "//models:registry", "@pypi//numpy", "@pypi//safetensors"],
         "registry": ["//:errors", "//:root", "//devices"],
         "tiny_training": ["//:errors", "//:root", "//compiler:ir", "//compiler:sparse"],
+        "tokenizers": ["//:errors", "//:root", "@pypi//numpy"],
     },
     "studies/decoders": {
         "decoders": ["//:root", "//:terminal", "//compiler:ir", "//compiler:optim", "//compiler:sparse", "//devices", "//farm/results", "//finetune", "//models", "//studies/decoders:lib", "@pypi//click", "@pypi//rich"],
@@ -525,7 +526,7 @@ DEPS = {
         "conftest": ["//:root", "//tests/models:shared_traces", "@pypi//pytest"],
         "decoders": ["//:root", "//tests/models:tokenizer_kinds"],
         "remaining": ["//:api", "//:errors", "//:root", "//cli:lib", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//finetune", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/zoo:zoo_lib", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],
-        "test_device": ["//:errors", "//:root", "//cli:lib", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/models:tokenizer_kinds", "//tests/models:tokenizer_program", "//tests/models:unigram_kinds", "@pypi//click", "@pypi//numpy"],
+        "test_device": ["//:errors", "//:root", "//cli:lib", "//finetune/lm", "//models:tokenizers", "//tests/finetune/lm:decoders", "//tests/models:tokenizer_kinds", "//tests/models:tokenizer_program", "//tests/models:unigram_kinds", "@pypi//click", "@pypi//numpy"],
         "test_finetuning": ["//:errors", "//:root", "//backends/training", "//cli:lib", "//compiler:sparse", "//finetune", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/fuzz:damage", "//tests/models:gptq_folder", "@pypi//click", "@pypi//numpy"],
     },
     "tests/finetune": {
@@ -614,12 +615,12 @@ DEPS = {
         "test_find_tensorflow": ["//:errors", "//:root", "//cli:export", "//compiler:ir", "//frontends", "//models:find", "@pypi//numpy"],
         "test_lora_files": ["//:errors", "//:root", "//compiler:forward", "//compiler:ir", "//compiler:sparse", "//models", "//models:find", "//tests/models:families", "//tests/models:gptq_folder", "//tests/models:lora_steps", "//tests/models:test_decoder_files", "//tests/zoo:zoo_lib", "@pypi//numpy", "@pypi//safetensors"],
         "test_registry": ["//:errors", "//:root", "//models:registry"],
-        "test_split_patterns": ["//:errors", "//:root", "//models", "//tests/models:published_patterns", "//tests/models:tokenizer_kinds", "//tests/models:tokenizer_program", "@pypi//hypothesis"],
-        "test_tokenizers": ["//:errors", "//:root", "//models", "//tests/fuzz:damage", "//tests/models:published_patterns", "//tests/models:tokenizer_kinds", "//tests/models:tokenizer_program", "//tests/models:unigram_kinds", "@pypi//hypothesis"],
+        "test_split_patterns": ["//:errors", "//:root", "//models:tokenizers", "//tests/models:published_patterns", "//tests/models:tokenizer_kinds", "//tests/models:tokenizer_program", "@pypi//hypothesis"],
+        "test_tokenizers": ["//:errors", "//:root", "//models:tokenizers", "//tests/fuzz:damage", "//tests/models:published_patterns", "//tests/models:tokenizer_kinds", "//tests/models:tokenizer_program", "//tests/models:unigram_kinds", "@pypi//hypothesis"],
         "test_training": ["//:root", "//models", "//tests/frontends/torch:compiled"],
         "tokenizer_kinds": ["//:root", "//tests/models:published_patterns"],
         "tokenizer_program": ["//:root", "//backends/native", "//tests/backends/c:harness", "//tests/backends/c:objects"],
-        "unigram_kinds": ["//:root", "//models", "//tests/models:tokenizer_kinds"],
+        "unigram_kinds": ["//:root", "//models:tokenizers", "//tests/models:tokenizer_kinds"],
     },
     "tests/replay": {
         "replay": ["//:root", "//backends", "//backends/c", "//compiler", "//compiler:backward", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//devices", "//tests/compiler:random_nets", "//tests/compiler:random_trainings", "//tests/compiler:small_nets", "//tests/compiler:transformers", "@pypi//numpy"],
