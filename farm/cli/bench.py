@@ -102,7 +102,7 @@ EPILOG = "\n\n".join(
     "joined",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Suite paper: also tables from this file: memory, STM32F746, accuracy, LLaMA2-7B; "
+    help="Suite paper: also tables from this file: memory, STM32F746, DSP, accuracy, LLaMA2-7B; "
     "repeatable.",
 )
 @click.option("--baseline", help="Compare with the stored records of this revision: main.")

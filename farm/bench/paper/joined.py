@@ -1,6 +1,6 @@
 """The paper's tables that other commands measure, from their records.
 
-Memory, a microcontroller, accuracy, LLaMA2-7B.
+Memory, a microcontroller, a DSP, accuracy, LLaMA2-7B.
 
 Sources of the public figures: figures/mem_comparison.png of mit-han-lab/tiny-training; slides of
 MIT 6.5940, lecture 21, whose table of LLaMA2-7B is among the records of docs/results.
@@ -26,7 +26,8 @@ ACCURACY_SCHEMES = ("full", "bias-only", "sparse", "searched")
 LLAMA = "llama2-7b"
 METHODS = ("full", "lora-8", "sparse")
 PAPER, PYTORCH = "paper", "torch"
-MICROCONTROLLER = "stm32f746"
+MICROCONTROLLER, DSP = "stm32f746", "snapdragon-dsp"
+DSP_METRICS = {"guest_instructions": "step", "predict_guest_instructions": "prediction"}
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class JoinedTable:
 def joined_tables(records: Sequence[Record]) -> list[JoinedTable]:
     """Return the tables that the records measure any row of."""
     passed = [record for record in records if record.ok]
-    tables = (_memory(passed), _microcontroller(passed), _accuracy(passed), _llama(passed))
-    return [table for table in tables if table is not None]
+    makers = (_memory, _microcontroller, _dsp, _accuracy, _llama)
+    return [table for make in makers if (table := make(passed)) is not None]
 
 
 def joined_table(joined: JoinedTable) -> Table:
@@ -124,6 +125,32 @@ def _microcontroller(records: Sequence[Record]) -> JoinedTable | None:
         ("net", "scheme", "engine", "M instr.", "RAM, KB", "flash, KB"),
         tuple(rows),
         f"Instructions of a step. The paper's sparse steps: {times}{over}.",
+    )
+
+
+def _dsp(records: Sequence[Record]) -> JoinedTable | None:
+    """Return our steps and predictions on the Snapdragon's DSP, in f32 and in int8."""
+    counts = {
+        (x.model, x.batch, x.scheme, x.metric, x.dtype): x.value
+        for x in records
+        if x.device == DSP and x.metric in DSP_METRICS
+    }
+    rows = []
+    for model, batch, scheme, metric in dict.fromkeys(key[:4] for key in counts):
+        key = (model, batch, scheme, metric)
+        f32, int8 = counts.get((*key, "f32")), counts.get((*key, "int8"))
+        ratio = f32 / int8 if f32 and int8 else None
+        millions = (NOTHING if x is None else f"{x / 1e6:.1f}" for x in (f32, int8))
+        name = f"{model}, batch {batch}"
+        rows.append((name, scheme, DSP_METRICS[metric], *millions, ratio_text(ratio)))
+    if not rows:
+        return None
+    return JoinedTable(
+        "Snapdragon DSP",
+        ("net", "scheme", "program", "M packets, f32", "M packets, int8", "f32 over int8"),
+        tuple(rows),
+        "Packets of instructions of one thread, counted under emulation. No other engine trains "
+        "there, and the paper's figures on this DSP are not public.",
     )
 
 

@@ -176,7 +176,7 @@ def test_rows_are_compared_with_tensorflow_and_the_paper(rpi4: Board) -> None:
 
 
 def other_records(like: Record) -> list[Record]:
-    """Return records of other commands: a rung of the ladder, two accuracies, a planned step."""
+    """Return records of other commands: a rung of the ladder, a DSP, accuracies, a planned step."""
 
     def record(metric: str, value: float, **fields: str) -> Record:
         figures = {"value": value, "min": value * 0.9, "max": value * 1.1, "samples": None}
@@ -185,9 +185,11 @@ def other_records(like: Record) -> list[Record]:
     mbv2 = {"model": "mbv2-w0.35", "scheme": "sparse"}
     llama = {"model": "llama2-7b", "scheme": "sparse"}
     paper = replace(record("step_ms", 900.0, **llama), engine="paper")
+    dsp = replace(record("guest_instructions", 84e6, dtype="f32", **mbv2), device="snapdragon-dsp")
     return [
         record("arena_bytes", 131e3, dtype="int8", **mbv2),
         replace(record("guest_instructions", 79.9e6, dtype="int8", **mbv2), device="stm32f746"),
+        *(dsp, replace(dsp, dtype="int8", value=7e6, min=7e6, max=7e6)),
         record("accuracy", 0.7, model="resnet8", scheme="full", dataset="cifar10"),
         record("accuracy", 0.5, model="resnet8", scheme="sparse", dataset="cifar10"),
         record("accuracy", 0.5, model="resnet20", scheme="sparse", dataset="cifar10"),
@@ -202,17 +204,18 @@ def test_records_of_other_commands_are_compared_with_the_paper(rpi4: Board) -> N
     records, _ = measured(PaperChoice(rpi4, models=(MODEL,), batches=(1,)))
     like = next(iter(records.values()))[0]
 
-    memory, chip, accuracy, llama = joined_tables(other_records(like))
+    memory, chip, dsp, accuracy, llama = joined_tables(other_records(like))
 
     by_rung = {row[0]: row[1:] for row in memory.rows}
     assert by_rung["and reordered"] == ("mbv2-w0.35", "1", "0.131", "0.141", "1.08")
     assert by_rung["TensorFlow"] == ("not measured", "-", "-", "652", "-")
     assert chip.rows == (("mbv2-w0.35", "sparse", OURS, "79.9", "-", "-"),)
     assert "373 ms" in chip.caption
+    assert dsp.rows == (("mbv2-w0.35, batch 1", "sparse", "step", "84.0", "7.0", "12.00"),)
     assert accuracy.rows == (("resnet8, cifar10", "70.0 ± 7.0", "-", "50.0 ± 5.0", "-"),)
     assert llama.rows == (("sparse, f32", "42.4", "0.48", "-", "0.90", "-", "-"),)
     assert joined_tables([]) == []
-    assert all(joined_table(table).row_count for table in (memory, chip, accuracy, llama))
+    assert all(joined_table(table).row_count for table in (memory, chip, dsp, accuracy, llama))
 
 
 def test_page_has_every_row_and_a_chart(rpi4: Board, tmp_path: Path) -> None:
