@@ -237,8 +237,8 @@ DEPS = {
         "tiny_training": ["//:errors", "//:root", "//:terminal", "//backends", "//compiler", "//compiler:ir", "//compiler:memory", "//compiler:passes", "//compiler:quantize", "//compiler:sparse", "//devices", "//frontends/torch", "//models", "//models:tiny_training", "@pypi//click", "@pypi//numpy", "@pypi//rich"],
     },
     "studies/tinyengine": {
-        "lib": ["//:errors", "//:root", "//:terminal", "//backends", "//backends/native", "//compiler", "//compiler:ir", "//compiler:passes", "//devices", "//farm/boards", "//farm/firmware", "//farm/jobs", "//farm/transports", "//models:tiny_training", "//studies/tiny_training:lib", "@pypi//click", "@pypi//numpy", "@pypi//rich"],
-        "tinyengine": ["//:errors", "//:root", "//:terminal", "//backends", "//backends/native", "//compiler", "//compiler:ir", "//compiler:passes", "//devices", "//farm/boards", "//farm/firmware", "//farm/jobs", "//farm/transports", "//models:tiny_training", "//studies/tiny_training:lib", "@pypi//click", "@pypi//numpy", "@pypi//rich"],
+        "lib": ["//:errors", "//:root", "//:terminal", "//backends", "//backends/native", "//compiler", "//compiler:ir", "//compiler:passes", "//devices", "//farm/boards", "//farm/cycles", "//farm/firmware", "//farm/jobs", "//farm/transports", "//models:tiny_training", "//studies/tiny_training:lib", "@pypi//click", "@pypi//numpy", "@pypi//rich"],
+        "tinyengine": ["//:errors", "//:root", "//:terminal", "//backends", "//compiler", "//compiler:ir", "//compiler:passes", "//devices", "//farm/boards", "//farm/cycles", "//farm/firmware", "//farm/jobs", "//farm/transports", "//models:tiny_training", "//studies/tiny_training:lib", "//studies/tinyengine:lib", "@pypi//click", "@pypi//numpy", "@pypi//rich"],
     },
     "studies/tvm_gradient": {
         "lib": ["//:api", "//:errors", "//:root", "//:terminal", "//backends/tvm", "//devices", "@pypi//click", "@pypi//numpy", "@pypi//rich"],
@@ -463,6 +463,7 @@ DEPS = {
         "test_calibration": ["//:root", "//farm/cli:lib", "//farm/cycles", "@pypi//click"],
         "test_detection_nets": ["//:root", "//farm/cycles", "//farm/references:detection_nets", "//farm/references:protocol", "@pypi//numpy"],
         "test_kernels": ["//:errors", "//:root", "//farm/cycles", "//tests/farm:guest_program"],
+        "test_thumb": ["//:errors", "//:root", "//devices", "//farm/cycles", "//farm/firmware"],
     },
     "tests/farm/firmware": {
         "test_firmware": ["//:errors", "//:root", "//backends", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//devices", "//farm/boards", "//farm/firmware", "//tests/backends/c:programs", "@pypi//numpy"],

@@ -67,7 +67,7 @@ USERS = {
     "farm/bench": ["//farm/cli", "//farm/report"],
     "farm/boards": _JOBS + ["//farm/labgrid", "//farm/report"],
     "farm/cli": ["//cli", "//farm"],
-    "farm/cycles": ["//cli", "//farm/bench", "//farm/cli"],
+    "farm/cycles": ["//cli", "//farm/bench", "//farm/cli", "//studies/tinyengine"],
     "farm/firmware": ["//examples", "//farm/bench", "//studies/tinyengine"],
     "farm/gpu": ["//farm/bench"],
     "farm/images": ["//farm/transports"],

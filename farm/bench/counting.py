@@ -5,12 +5,14 @@ runtimes.
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pockengine import __version__
 from pockengine.devices import load_device
 from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.bench.case import Case
 from pockengine.farm.bench.peers import (
+    COUNTED_STEPS,
     OURS,
     InRuntime,
     Measured,
@@ -27,8 +29,11 @@ from pockengine.farm.bench.result import F32, BenchOptions, BenchResult, Checked
 from pockengine.farm.bench.schemes import name_of
 from pockengine.farm.bench.table import TENSORFLOW
 from pockengine.farm.boards.board import Board, UserEmulated
-from pockengine.farm.cycles.core import modelled_devices
-from pockengine.farm.cycles.modelled import model_regions, what_it_means
+from pockengine.farm.cycles.core import THUMB, modelled_devices
+from pockengine.farm.cycles.firmware import model_firmware
+from pockengine.farm.cycles.modelled import Modelled, model_regions, what_it_means
+from pockengine.farm.firmware.link import Firmware
+from pockengine.farm.firmware.run import write_first_steps
 from pockengine.farm.progress import step
 from pockengine.farm.references.instructions import check_repeated, why_not_counted
 from pockengine.farm.references.tflite_inference import measure_inference
@@ -52,6 +57,8 @@ def count_steps(
     for one in right:
         with result.failing(one.title):
             ours = counted_steps(one.run.instructions)
+            if one.run.firmware is not None:
+                _model_firmware(result, one, one.run.firmware)
             ours = ours or _count_ours(result, one, folder / one.name)
             result.add_measured((one.name, one.dtype), ours)
             if one.predicted is not None:
@@ -112,11 +119,30 @@ def _model_steps(
         except FarmError as error:
             result.note(f"No modelled time of {one.title}: {error}")
             return None
+    _add_modelled(result, one, steps[-1])
+    return tuple(each.instructions for each in steps)
+
+
+def _model_firmware(result: BenchResult, one: CheckedScheme, firmware: Firmware) -> None:
+    """Add the modelled milliseconds of a firmware's second step, if there is a model."""
+    device = one.artifact.device
+    if device not in modelled_devices(THUMB):
+        return
+    with TemporaryDirectory() as name, step(f"{one.title}: model the time"):
+        write_first_steps(firmware, COUNTED_STEPS, Path(name, "data"))
+        try:
+            steps = model_firmware(device, firmware.path, Path(name))
+        except FarmError as error:
+            result.note(f"No modelled time of {one.title}: {error}")
+            return
+    _add_modelled(result, one, steps[-1])
+
+
+def _add_modelled(result: BenchResult, one: CheckedScheme, modelled: Modelled) -> None:
     setup = replace(result.setup, dtype=one.dtype)
     run = EngineRun(OURS, __version__, one.name)
-    note = what_it_means(device)
-    result.add(setup.record(run, "modelled_ms", steps[-1].milliseconds, note=note))
-    return tuple(each.instructions for each in steps)
+    note = what_it_means(modelled.device)
+    result.add(setup.record(run, "modelled_ms", modelled.milliseconds, note=note))
 
 
 def _count_prediction(result: BenchResult, one: CheckedScheme, folder: Path) -> None:

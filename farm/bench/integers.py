@@ -21,7 +21,7 @@ from pockengine.devices import load_device
 from pockengine.errors import FarmError
 from pockengine.farm.bench.case import to_torch_layout, train_in_torch
 from pockengine.farm.bench.check import SMALL_LOSS, Check, compare
-from pockengine.farm.bench.run import BoardRun, train_on_board
+from pockengine.farm.bench.run import BoardRun, firmware_run, train_on_board
 from pockengine.farm.boards.board import Board, Local
 from pockengine.farm.firmware.run import Steps, train_firmware
 from pockengine.farm.references.job import JobData
@@ -61,8 +61,7 @@ def train_integers(
         )
     steps = Steps(integer_batches(compiled, data), data.job.learning_rate)
     run = train_firmware(transport, compiled.artifact, steps, folder=folder, progress=progress)
-    sizes = run.firmware.memory_bytes, run.firmware.flash_bytes
-    return BoardRun(run.losses, [], run.tensors, *sizes, instructions=tuple(run.instructions))
+    return firmware_run(run)
 
 
 def integer_batches(compiled: Compiled, data: JobData) -> list[Arrays]:

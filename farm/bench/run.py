@@ -13,7 +13,8 @@ from pockengine.backends.artifact import Artifact
 from pockengine.compiler.controls import RATE
 from pockengine.devices import load_device
 from pockengine.errors import JobFailed
-from pockengine.farm.firmware.run import Steps, train_firmware
+from pockengine.farm.firmware.link import Firmware
+from pockengine.farm.firmware.run import FirmwareRun, Steps, train_firmware
 from pockengine.farm.jobs.job import Job, run_job
 from pockengine.farm.references.job import JobData
 from pockengine.farm.transports.transport import Progress, Transport
@@ -34,6 +35,7 @@ class BoardRun:
     peak_rss_bytes: int
     binary_bytes: int
     instructions: tuple[int, ...] = ()
+    firmware: Firmware | None = None
 
 
 def write_rows(artifact: Artifact, data: JobData, path: Path) -> None:
@@ -109,8 +111,16 @@ def _train_firmware(
     rows = zip(data.images, data.labels, strict=True)
     steps = Steps([dict(zip(names, row, strict=False)) for row in rows], data.job.learning_rate)
     run = train_firmware(transport, artifact, steps, folder=folder, progress=progress)
+    return firmware_run(run)
+
+
+def firmware_run(run: FirmwareRun) -> BoardRun:
+    """Return a firmware's run as that of any board."""
     sizes = run.firmware.memory_bytes, run.firmware.flash_bytes
-    return BoardRun(run.losses, [], run.tensors, *sizes, instructions=tuple(run.instructions))
+    return BoardRun(
+        run.losses, [], run.tensors, *sizes,
+        instructions=tuple(run.instructions), firmware=run.firmware,
+    )  # fmt: skip
 
 
 def read_losses(board: str, stdout: bytes) -> list[float]:

@@ -17,25 +17,11 @@ from pathlib import Path
 from pockengine.devices import load_device
 from pockengine.errors import FarmError
 from pockengine.farm.cycles.calibration import held_out_error
-from pockengine.farm.cycles.core import ModelledBoard, modelled_board, modelled_devices
+from pockengine.farm.cycles.core import THUMB, ModelledBoard, modelled_board, modelled_devices
 from pockengine.farm.references.instructions import GUEST, GuestSystem, Observer, count
 
 PLUGIN = Path(__file__).with_name("plugin")
-SOURCES = tuple(
-    PLUGIN / name
-    for name in (
-        "branches.c",
-        "calendar.h",
-        "decode.c",
-        "decode.h",
-        "memory.c",
-        "model.h",
-        "numbers.c",
-        "observe.c",
-        "pipeline.c",
-        "rows.h",
-    )
-)
+SHARED = ("branches.c", "core.h", "numbers.c", "observe.c")
 TIMEOUT = 3600.0
 
 
@@ -111,10 +97,11 @@ def model_regions(
 
 def model_digest(device: str) -> bytes:
     """Return the hash of a device's cycle model; empty if it has none."""
-    if device not in modelled_devices():
+    if device not in (*modelled_devices(), *modelled_devices(THUMB)):
         return b""
-    digest = hashlib.sha256("\n".join(modelled_board(device).lines).encode())
-    for source in SOURCES:
+    board = modelled_board(device)
+    digest = hashlib.sha256("\n".join(board.lines).encode())
+    for source in sources_of(board):
         digest.update(source.read_bytes())
     return digest.digest()
 
@@ -132,7 +119,13 @@ def observer_of(board: ModelledBoard, folder: Path) -> Observer:
     partial = numbers.with_suffix(f".{os.getpid()}")
     partial.write_text("\n".join(board.lines) + "\n")
     os.replace(partial, numbers)
-    return Observer(SOURCES, {"core": numbers})
+    return Observer(sources_of(board), {"core": numbers})
+
+
+def sources_of(board: ModelledBoard) -> tuple[Path, ...]:
+    """Return the sources of a board's model: those of its kind, and those of all."""
+    own = sorted((PLUGIN / board.kind).iterdir())
+    return (*(PLUGIN / name for name in SHARED), *own)
 
 
 def read_cycles(lines: Sequence[str]) -> tuple[Cycles, ...]:

@@ -18,6 +18,7 @@ from pockengine.farm.transports.transport import Progress, Transport
 
 _HEADER, _RECORD = struct.Struct("<IfI"), struct.Struct("<fIQ")
 TIME_LIMIT_S = 900.0
+BATCHES = "batches"
 
 Arrays = dict[str, np.ndarray]
 
@@ -62,15 +63,25 @@ def train_firmware(
     BuildError if the firmware exceeds the device; JobFailed if it fails.
     """
     firmware = link_firmware(artifact, load_device(artifact.device), folder)
-    write_batches(artifact, steps, folder / "batches")
+    write_batches(artifact, steps, folder / BATCHES)
     job = Job(
         firmware.path,
-        inputs={"data": folder / "batches"},
+        inputs={"data": folder / BATCHES},
         outputs=("out",),
         time_limit_s=TIME_LIMIT_S,
     )
     out = run_job(transport, job, folder, progress).outputs["out"]
     return FirmwareRun(*_read_run(artifact, out, steps), firmware)
+
+
+def write_first_steps(firmware: Firmware, count: int, path: Path) -> None:
+    """Write the inputs of the first `count` steps of a firmware that has trained, without judged
+    batches."""
+    data = (firmware.path.parent / BATCHES).read_bytes()
+    steps, rate, judged = _HEADER.unpack_from(data)
+    if judged:
+        raise JobFailed(f"{firmware.path.name} reads {judged} batches before its first step")
+    path.write_bytes(_HEADER.pack(min(steps, count), rate, 0) + data[_HEADER.size :])
 
 
 def write_batches(artifact: Artifact, steps: Steps, path: Path) -> None:

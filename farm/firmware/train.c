@@ -8,6 +8,7 @@
  */
 #include "clock.h"
 #include "firmware.h"
+#include "mark.h"
 #include "semihost.h"
 
 enum { MOST_TENSORS = 16 };
@@ -69,7 +70,10 @@ static record make_step(const pe_entry *entry, int data, const pe_controls *cont
         outputs[i] = is_loss(entry->outputs[i].name) ? &result.loss : NULL;
     }
     const uint64_t begin = clock_ticks();
-    require(pe_train_step(&session, NULL, controls, outputs) == PE_OK, session.message);
+    mark_begin();
+    const pe_status status = pe_train_step(&session, NULL, controls, outputs);
+    mark_end();
+    require(status == PE_OK, session.message);
     result.instructions = clock_instructions(clock_ticks() - begin);
     return result;
 }

@@ -144,15 +144,20 @@ def emulator_command(
     counter = COUNTERS[arch]
     emulator = _find(counter.emulator)
     _check_plugins(emulator)
+    libraries = [] if root is None else ["-L", str(root)]
+    plugin = plugin_argument(report, observer)
+    return [emulator, "-cpu", cpu or counter.cpu, "-plugin", plugin, *libraries]
+
+
+def plugin_argument(report: Path, observer: Observer | None = None) -> str:
+    """Return the value of QEMU's option `-plugin`."""
     arguments = {
         "file": plugin_library(() if observer is None else observer.sources),
         "out": report,
         **({} if observer is None else observer.arguments),
     }
     # QEMU splits a plugin's arguments at commas; a doubled one stands for itself.
-    plugin = ",".join(f"{key}={str(x).replace(',', ',,')}" for key, x in arguments.items())
-    libraries = [] if root is None else ["-L", str(root)]
-    return [emulator, "-cpu", cpu or counter.cpu, "-plugin", plugin, *libraries]
+    return ",".join(f"{key}={str(x).replace(',', ',,')}" for key, x in arguments.items())
 
 
 def emulator_version() -> str:

@@ -7,7 +7,8 @@ import pytest
 
 from pockengine.devices import load_device
 from pockengine.errors import BuildError
-from pockengine.studies.tinyengine.compare import DEVICE, GENERATED, build_theirs
+from pockengine.studies.tinyengine.compare import DEVICE
+from pockengine.studies.tinyengine.theirs import GENERATED, build_theirs
 
 
 def test_a_clone_without_its_submodule_is_refused_by_name(tmp_path: Path) -> None:

@@ -1,20 +1,20 @@
 """Compare with TinyEngine: a step of MCUNet with its 49 KB scheme on an emulated STM32F746.
 
-    git clone --recurse-submodules https://github.com/mit-han-lab/tinyengine DIR git -C DIR checkout
-    47bb283ce9d7e33c6fea623b3792726046dc9cfa bazel run //studies/tinyengine -- --source DIR
+    git clone --recurse-submodules https://github.com/mit-han-lab/tinyengine DIR
+    git -C DIR checkout 47bb283ce9d7e33c6fea623b3792726046dc9cfa
+    bazel run //studies/tinyengine -- --source DIR
 
 Both have the net at 128x128 with 10 classes and train the same: 21 biases, a part of three weights,
 the classifier. Theirs is their published generated code with their kernels, built by our compiler
 at -O3 -ffast-math; its backward pass is in f32, ours in int8. Memory and flash are those of the
 linked firmware, stack included. Theirs has its published weights, ours random ones: these hardly
-change the count.
+change the count. Milliseconds are modelled; beside them stand public times of the board, also of a
+net of CMSIS-NN, whose kernels the clone contains: the model's calibration.
 """
 
 import json
 import os
-import subprocess
-import zipfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,84 +24,36 @@ from rich.table import Table
 
 from pockengine import PockEngineError
 from pockengine.backends.artifact import write_artifact
-from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.backends.registry import backend_for
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import DType
 from pockengine.compiler.options import Training
 from pockengine.devices import Device, load_device
-from pockengine.errors import BuildError
 from pockengine.farm.boards.board import BUILT_IN, board_for, load_boards
 from pockengine.farm.boards.connect import connect
-from pockengine.farm.firmware.link import Firmware, link_files
-from pockengine.farm.firmware.run import Steps, train_firmware
+from pockengine.farm.cycles.calibration import Figure, figures
+from pockengine.farm.cycles.firmware import model_firmware
+from pockengine.farm.firmware.run import Steps, train_firmware, write_first_steps
 from pockengine.farm.jobs.job import Job, run_job
 from pockengine.farm.transports.transport import Transport
 from pockengine.models.tiny_training import convert, published
 from pockengine.studies.tiny_training.study import SIZE, build_net, int8_graph, net_graph
+from pockengine.studies.tinyengine.cifar import model_cifar
+from pockengine.studies.tinyengine.theirs import build_theirs
 from pockengine.terminal import PlainConsole
 
 DEVICE, NET, BUDGET_KB, CLASSES = "stm32f746", "mcunet-5fps", 49, 10
-HERE = Path(__file__).parent
-
-GENERATED = Path("tests/examples/assets/tiny_training/codegen.zip")
-KERNELS = ("fp_requantize_op/*.c", "fp_backward_op/*.c")
-FORWARD = ("avgpooling", "arm_nn_mat_mult_kernel3_input3_s8_s16")
-"""Files of int_forward_op that the generated code calls."""
-
-INCLUDES = (
-    "TinyEngine/include",
-    "TinyEngine/third_party/CMSIS/CMSIS/NN/Include",
-    "TinyEngine/third_party/CMSIS/CMSIS/DSP/Include",
-    "TinyEngine/third_party/CMSIS/CMSIS/Core/Include",
-)
-FLAGS = (
-    *("-std=gnu11", "-O3", "-ffast-math", "-g0", "-w", "-Wno-incompatible-pointer-types"),
-    *("-Wno-implicit-function-declaration", "-Wno-int-conversion"),
-    *("-ffunction-sections", "-fdata-sections", "-fno-pic", "-fno-stack-protector"),
-    *("-fno-unwind-tables", "-fno-asynchronous-unwind-tables", "-fomit-frame-pointer"),
-    *("-DARM_MATH_CM7", "-DARM_MATH_DSP"),
-)
-HEADERS = "thumb-linux-musleabihf"
-"""The target whose C library headers their sources use; they call none of its functions."""
 
 
 @dataclass(frozen=True)
 class EngineRow:
-    """Instructions of a step, and the firmware's bytes."""
+    """Instructions and modelled milliseconds of a step, and the firmware's bytes."""
 
     engine: str
     instructions: int
+    modelled_ms: float
     memory_bytes: int
     flash_bytes: int
-
-
-def build_theirs(source: Path, device: Device, folder: Path) -> Firmware:
-    """Compile their generated code and kernels; BuildError names files missing from the clone."""
-    missing = [name for name in (GENERATED, *INCLUDES) if not (source / name).exists()]
-    if missing:
-        raise BuildError(f"{source} has no {missing[0]}; clone tinyengine with its submodules")
-    with zipfile.ZipFile(source / GENERATED) as archive:
-        archive.extractall(folder)
-    kernels = source / "TinyEngine" / "src" / "kernels"
-    files = [path for pattern in KERNELS for path in sorted(kernels.glob(pattern))]
-    files += [kernels / "int_forward_op" / f"{name}.c" for name in FORWARD]
-    files += sorted((folder / "codegen" / "Source").glob("*.c"))
-    includes = [folder / "codegen" / "Include", *(source / name for name in INCLUDES)]
-    objects = [_compile(path, includes, device, folder) for path in files]
-    return link_files("TinyEngine", device, [HERE / "step.c", *objects], [], folder)
-
-
-def _compile(source: Path, includes: list[Path], device: Device, folder: Path) -> Path:
-    toolchain, out = find_toolchain(device), folder / f"{source.stem}.o"
-    command = [HEADERS if part == device.toolchain.target else part for part in toolchain.command]
-    command += [*FLAGS, *(f"-I{place}" for place in includes), "-c", str(source), "-o", str(out)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=toolchain.environment, check=False
-    )
-    if done.returncode:
-        raise BuildError(f"{source.name} does not build:\n{done.stderr[:2000]}")
-    return out
 
 
 def measure_theirs(source: Path, board: Transport, device: Device, folder: Path) -> EngineRow:
@@ -109,9 +61,9 @@ def measure_theirs(source: Path, board: Transport, device: Device, folder: Path)
     firmware = build_theirs(source, device, folder)
     out = run_job(board, Job(firmware.path, outputs=("out",)), folder).outputs["out"]
     counts = np.frombuffer(out.read_bytes(), np.uint64)
-    return EngineRow(
-        "TinyEngine", int(np.median(counts)), firmware.memory_bytes, firmware.flash_bytes
-    )
+    modelled = model_firmware(device.name, firmware.path, folder)[-1]
+    sizes = firmware.memory_bytes, firmware.flash_bytes
+    return EngineRow("TinyEngine", int(np.median(counts)), modelled.milliseconds, *sizes)
 
 
 def measure_ours(board: Transport, device: Device, folder: Path) -> EngineRow:
@@ -133,8 +85,18 @@ def measure_ours(board: Transport, device: Device, folder: Path) -> EngineRow:
         for _ in range(3)
     ]
     run = train_firmware(board, artifact, Steps(batches, 0.01), folder)
-    count = int(np.median(run.instructions))
-    return EngineRow("pockengine", count, run.firmware.memory_bytes, run.firmware.flash_bytes)
+    count, sizes = int(np.median(run.instructions)), run.firmware
+    write_first_steps(run.firmware, 2, folder / "data")
+    modelled = model_firmware(device.name, run.firmware.path, folder)[-1]
+    return EngineRow(
+        "pockengine", count, modelled.milliseconds, sizes.memory_bytes, sizes.flash_bytes
+    )
+
+
+def calibrated(step_ms: float, cifar_ms: float) -> list[Figure]:
+    """Return the public figures of the board with what was modelled now."""
+    step, cifar = (figure for figure in figures() if figure.device == DEVICE)
+    return [replace(step, modelled_ms=step_ms), replace(cifar, modelled_ms=cifar_ms)]
 
 
 @click.command()
@@ -146,28 +108,35 @@ def measure_ours(board: Transport, device: Device, folder: Path) -> EngineRow:
 )
 @click.option("--json", "out", type=click.Path(path_type=Path), help="For a line of each engine.")
 def main(source: Path, out: Path | None) -> None:
-    """Print instructions, memory and flash of both."""
+    """Print instructions, modelled time, memory and flash of both, and the model's calibration."""
     device, base = load_device(DEVICE), Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     try:
         with (
             TemporaryDirectory() as folder,
             connect(board_for(DEVICE, load_boards([BUILT_IN]))) as board,
         ):
-            places = [Path(folder, name) for name in ("theirs", "ours")]
+            places = [Path(folder, name) for name in ("theirs", "ours", "cifar")]
             for place in places:
                 place.mkdir()
             rows = [
                 measure_theirs(base / source, board, device, places[0]),
                 measure_ours(board, device, places[1]),
             ]
+            cifar = model_cifar(base / source, device, places[2])
     except PockEngineError as error:
         raise click.ClickException(str(error)) from error
     table = Table()
-    for column in ("engine", "instructions a step", "memory, bytes", "flash, bytes"):
+    columns = ("instructions a step", "modelled ms", "memory, bytes", "flash, bytes")
+    for column in ("engine", *columns):
         table.add_column(column, justify="left" if column == "engine" else "right")
     for row in rows:
-        table.add_row(row.engine, *(f"{value:,}" for value in list(asdict(row).values())[1:]))
-    PlainConsole(100).print(table)
+        sizes = f"{row.memory_bytes:,}", f"{row.flash_bytes:,}"
+        table.add_row(row.engine, f"{row.instructions:,}", f"{row.modelled_ms:.1f}", *sizes)
+    console = PlainConsole(100)
+    console.print(table)
+    for figure in calibrated(rows[0].modelled_ms, cifar.milliseconds):
+        times = f"{figure.modelled_ms:.1f} ms modelled, {figure.measured_ms:g} ms measured"
+        console.print(f"{figure.what}: {times} ({figure.error:+.0%}); {figure.source}")
     if out is not None:
         (base / out).write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows))
 

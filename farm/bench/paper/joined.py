@@ -15,6 +15,7 @@ from rich.table import Table
 from pockengine.farm.bench.paper.cells import OURS
 from pockengine.farm.bench.paper.rows import FIGURES, figures_of
 from pockengine.farm.bench.paper.table import NOTHING, ratio_text
+from pockengine.farm.cycles.modelled import what_it_means
 from pockengine.farm.results.results import Record
 
 LADDER_MODELS = (
@@ -111,20 +112,23 @@ def _microcontroller(records: Sequence[Record]) -> JoinedTable | None:
     )
     if not kinds:
         return None
+    public = figures_of(MICROCONTROLLER)
     rows = []
     for kind in kinds:
         values = {x.metric: x.value for x in steps if (x.model, x.scheme, x.engine) == kind}
         kilobytes = (values.get(name) for name in ("ram_bytes", "flash_bytes"))
         millions = f"{values['guest_instructions'] / 1e6:.1f}"
-        rows.append((*kind, millions, *(f"{x / 1e3:.0f}" if x else NOTHING for x in kilobytes)))
-    public = figures_of(MICROCONTROLLER)
+        ms = values.get("modelled_ms")
+        modelled = NOTHING if ms is None else f"{ms:.0f}"
+        sizes = (f"{x / 1e3:.0f}" if x else NOTHING for x in kilobytes)
+        rows.append((*kind, millions, modelled, *sizes))
     times = ", ".join(f"{x.model} {x.ms:g} ms ({x.source})" for x in public.steps)
     over = f"; {public.speedups[0]} times TFLite" if public.speedups else ""
     return JoinedTable(
         "STM32F746, int8, batch 1",
-        ("net", "scheme", "engine", "M instr.", "RAM, KB", "flash, KB"),
+        ("net", "scheme", "engine", "M instr.", "modelled ms", "RAM, KB", "flash, KB"),
         tuple(rows),
-        f"Instructions of a step. The paper's sparse steps: {times}{over}.",
+        f"A step. {what_it_means(MICROCONTROLLER)} The paper's sparse steps: {times}{over}.",
     )
 
 

@@ -1,6 +1,6 @@
 /* A tournament predictor with a counter per branch and one per history, targets predicted by
  * history, and a return stack. */
-#include "model.h"
+#include "core.h"
 
 enum { COUNTERS = 8192, TARGETS = 2048, STACK = 16, HISTORY_BITS = 12 };
 

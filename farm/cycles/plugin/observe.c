@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model.h"
+#include "core.h"
 #include "observer.h"
 
 enum { MAX_THREADS = 256, MAX_TOUCHED = 8192 };
 
 struct thread {
-    struct registers registers;
+    struct registers *registers;
     const struct segment *pending;
     size_t count;
     struct touched touched[MAX_TOUCHED];
@@ -34,6 +34,7 @@ static struct thread *thread_of(unsigned int vcpu) {
     struct thread **place = &threads[vcpu % MAX_THREADS];
     if (*place == NULL) {
         *place = calloc(1, sizeof **place);
+        (*place)->registers = new_registers();
     }
     return *place;
 }
@@ -41,7 +42,7 @@ static struct thread *thread_of(unsigned int vcpu) {
 /* Execute what the thread has begun: where it goes on is known now. Call it with the lock held. */
 static void finish(struct thread *thread, uint64_t target) {
     if (thread->pending != NULL) {
-        execute(&thread->registers, thread->pending, thread->touched, thread->count, target);
+        execute(thread->registers, thread->pending, thread->touched, thread->count, target);
     }
     thread->pending = NULL;
     thread->count = 0;
@@ -54,7 +55,7 @@ static void run_segment_model(unsigned int vcpu, void *user) {
     pthread_mutex_lock(&lock);
     struct thread *thread = thread_of(vcpu);
     const struct segment *segment = user;
-    finish(thread, segment->address);
+    finish(thread, address_of(segment));
     thread->pending = segment;
     pthread_mutex_unlock(&lock);
 }
@@ -74,26 +75,23 @@ static void run_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t a
 }
 
 void observe_segment(const struct qemu_plugin_tb *block, size_t first, size_t last) {
-    size_t count = last - first;
-    struct segment *segment = calloc(1, sizeof *segment + count * sizeof(struct instruction));
-    segment->count = count;
-    for (size_t i = 0; i < count; i++) {
+    struct qemu_plugin_insn *start = qemu_plugin_tb_get_insn(block, first);
+    struct segment *segment = new_segment(qemu_plugin_insn_vaddr(start), last - first);
+    for (size_t i = 0; i < last - first; i++) {
         struct qemu_plugin_insn *instruction = qemu_plugin_tb_get_insn(block, first + i);
-        uint64_t address = qemu_plugin_insn_vaddr(instruction);
-        segment->instruction[i] = decode(word_of(instruction));
-        segment->address = i == 0 ? address : segment->address;
-        segment->next = address + 4;
-        if (segment->instruction[i].class == CLASS_other) {
+        uint32_t code = word_of(instruction);
+        struct decoded found = append(segment, code, qemu_plugin_insn_size(instruction));
+        if (!found.known) {
             unknown++;
-            unknown_word = word_of(instruction);
+            unknown_word = code;
         }
-        if (segment->instruction[i].loads || segment->instruction[i].stores) {
+        if (found.accesses) {
             qemu_plugin_register_vcpu_mem_cb(instruction, run_access, QEMU_PLUGIN_CB_NO_REGS,
                                              QEMU_PLUGIN_MEM_RW, (void *)(uintptr_t)i);
         }
     }
-    qemu_plugin_register_vcpu_insn_exec_cb(qemu_plugin_tb_get_insn(block, first), run_segment_model,
-                                           QEMU_PLUGIN_CB_NO_REGS, segment);
+    qemu_plugin_register_vcpu_insn_exec_cb(start, run_segment_model, QEMU_PLUGIN_CB_NO_REGS,
+                                           segment);
 }
 
 void observe_mark(unsigned int vcpu, bool opens) {
@@ -117,7 +115,6 @@ bool observe_argument(const char *argument) {
         fprintf(stderr, "cycles: %s is not core=FILE of a core's numbers\n", argument);
         return false;
     }
-    start_memory();
-    start_pipeline();
+    start_model();
     return true;
 }

@@ -1,8 +1,9 @@
-/* A QEMU plugin that counts the AArch64 instructions, or the Hexagon packets, that a program
- * executes between two marks.
+/* A QEMU plugin that counts the AArch64 or Thumb instructions, or the Hexagon packets, that a
+ * program executes between two marks.
  *
  * `hint #100` opens a region and `hint #101` closes it, on Hexagon r28 = and(r28, r28) and
- * r28 = or(r28, r28); all of them do nothing on hardware. A region
+ * r28 = or(r28, r28); all of them do nothing on hardware. Thumb is that of a firmware, in QEMU's
+ * system mode; the others run in user mode. A region
  * counts what all threads execute while it is open, without the marks themselves. Blocks of
  * instructions are split at the marks, so that a single thread's count is exact. Regions do not
  * nest.
@@ -28,10 +29,21 @@ __attribute__((visibility("default"))) int
 qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv);
 
 /* QEMU numbers a guest's threads one after another and uses the numbers of ended ones again. */
-enum { MAX_THREADS = 4096, MARK_BYTES = 4, CACHE_LINE = 64 };
+enum { MAX_THREADS = 4096, CACHE_LINE = 64 };
 
-static uint32_t open_mark = 0xd5032c9fU;  /* hint #100 */
-static uint32_t close_mark = 0xd5032cbfU; /* hint #101 */
+struct target {
+    const char *name;
+    bool system;
+    uint32_t open_mark, close_mark; /* as in memory */
+};
+
+static const struct target targets[] = {
+    {"aarch64", false, 0xd5032c9fU, 0xd5032cbfU}, /* hint #100, #101 */
+    {"hexagon", false, 0xf11cdc1cU, 0xf13cdc1cU}, /* each alone in its packet */
+    {"arm", true, 0x8064f3afU, 0x8065f3afU},      /* hint.w #100, #101: the first half is low */
+};
+
+static uint32_t open_mark, close_mark;
 
 /* A cache line each: threads that run at the same time must not fight for one. */
 struct counter {
@@ -138,14 +150,15 @@ static void run_close(unsigned int vcpu, void *user) {
 
 uint32_t word_of(const struct qemu_plugin_insn *instruction) {
     uint32_t word = 0;
-    if (qemu_plugin_insn_size(instruction) != MARK_BYTES) {
+    size_t bytes = qemu_plugin_insn_size(instruction);
+    if (bytes > sizeof word) {
         return 0;
     }
     if (copies) {
         qemu_plugin_insn_data_3_t copy = (qemu_plugin_insn_data_3_t)(void *)qemu_plugin_insn_data;
-        copy(instruction, &word, MARK_BYTES);
+        copy(instruction, &word, bytes);
     } else {
-        memcpy(&word, qemu_plugin_insn_data(instruction), MARK_BYTES);
+        memcpy(&word, qemu_plugin_insn_data(instruction), bytes);
     }
     return word;
 }
@@ -225,17 +238,25 @@ static void register_calls(qemu_plugin_id_t id, int version) {
     }
 }
 
+static const struct target *find_target(const qemu_info_t *info) {
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
+        if (info->system_emulation == targets[i].system &&
+            strcmp(info->target_name, targets[i].name) == 0) {
+            return &targets[i];
+        }
+    }
+    return NULL;
+}
+
 int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv) {
-    bool hexagon = strcmp(info->target_name, "hexagon") == 0;
-    if (info->system_emulation || (!hexagon && strcmp(info->target_name, "aarch64") != 0)) {
-        fprintf(stderr, "count: only for qemu-aarch64 and qemu-hexagon in user mode, not %s\n",
+    const struct target *target = find_target(info);
+    if (target == NULL) {
+        fprintf(stderr, "count: only for qemu-aarch64, qemu-hexagon and qemu-system-arm, not %s\n",
                 info->target_name);
         return 1;
     }
-    if (hexagon) {
-        open_mark = 0xf11cdc1cU;  /* r28 = and(r28, r28), alone in its packet */
-        close_mark = 0xf13cdc1cU; /* r28 = or(r28, r28) */
-    }
+    open_mark = target->open_mark;
+    close_mark = target->close_mark;
     for (int i = 0; i < argc; i++) {
         if (strncmp(argv[i], "out=", 4) == 0) {
             out = strdup(argv[i] + 4);

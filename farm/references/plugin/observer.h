@@ -18,7 +18,7 @@ OPTIONAL void observe_mark(unsigned int vcpu, bool opens);
 /* Add lines to the report, of the region that has just closed. */
 OPTIONAL void observe_region(FILE *stream);
 
-/* The four bytes of an instruction, 0 if it has another size. */
+/* The bytes of an instruction of up to four, the first in the low bits; 0 for a longer one. */
 uint32_t word_of(const struct qemu_plugin_insn *instruction);
 
 #endif

@@ -91,7 +91,7 @@ def test_an_emulator_without_plugins_fails_only_requested_counts(
     chosen = replace(options(), references=requested)
     case: Any = SimpleNamespace(model=chosen.model, batch=2)
     result = BenchResult(flow._setup(chosen, case))
-    run = SimpleNamespace(instructions=())
+    run = SimpleNamespace(instructions=(), firmware=None)
     artifact = SimpleNamespace(device="rpi4")
     one: Any = SimpleNamespace(
         name="full",

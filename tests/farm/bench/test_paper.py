@@ -209,7 +209,7 @@ def test_records_of_other_commands_are_compared_with_the_paper(rpi4: Board) -> N
     by_rung = {row[0]: row[1:] for row in memory.rows}
     assert by_rung["and reordered"] == ("mbv2-w0.35", "1", "0.131", "0.141", "1.08")
     assert by_rung["TensorFlow"] == ("not measured", "-", "-", "652", "-")
-    assert chip.rows == (("mbv2-w0.35", "sparse", OURS, "79.9", "-", "-"),)
+    assert chip.rows == (("mbv2-w0.35", "sparse", OURS, "79.9", "-", "-", "-"),)
     assert "373 ms" in chip.caption
     assert dsp.rows == (("mbv2-w0.35, batch 1", "sparse", "step", "84.0", "7.0", "12.00"),)
     assert accuracy.rows == (("resnet8, cifar10", "70.0 ± 7.0", "-", "50.0 ± 5.0", "-"),)

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from pockengine.farm.cli import cycles as command
 from pockengine.farm.cycles import calibration
 from pockengine.farm.cycles.calibration import Figure, figures, held_out_error
-from pockengine.farm.cycles.core import modelled_devices
+from pockengine.farm.cycles.core import THUMB, modelled_devices
 from pockengine.farm.cycles.modelled import Cycles, modelled
 
 FIGURE = Figure("rpi4", "a net", "held-out", 100.0, 90.0, "where it was published")
@@ -17,7 +17,7 @@ FIGURE = Figure("rpi4", "a net", "held-out", 100.0, 90.0, "where it was publishe
 def test_every_figure_has_a_source_and_a_modelled_board() -> None:
     for figure in figures():
         assert figure.source
-        assert figure.device in modelled_devices()
+        assert figure.device in (*modelled_devices(), *modelled_devices(THUMB))
         assert min(figure.measured_ms, figure.modelled_ms) > 0
 
 
@@ -26,6 +26,12 @@ def test_model_fits_within_a_tenth() -> None:
 
     assert {figure.device for figure in fitted} == set(modelled_devices())
     assert all(abs(figure.error) < 0.1 for figure in fitted)
+
+
+def test_a_microcontroller_is_modelled_from_documents_alone() -> None:
+    assert modelled_devices(THUMB) == ("stm32f746",)
+    figure_halves = {figure.half for figure in figures() if figure.device == "stm32f746"}
+    assert figure_halves == {"held-out"}
 
 
 def test_error_is_the_mean_of_the_held_out_nets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../core.h"
+
 /* Classes of instructions that a core executes alike; cores.toml has a row of each. A `_q` class is
  * the same operation on 128 bits. */
 /* clang-format off */
@@ -47,8 +49,6 @@ enum {
     MAX_SOURCES = 8,
     MAX_RESULTS = 5
 };
-
-enum branch { NO_BRANCH, JUMP, CONDITIONAL, CALL, INDIRECT, INDIRECT_CALL, RETURN };
 
 struct instruction {
     uint8_t class;

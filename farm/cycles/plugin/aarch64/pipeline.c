@@ -5,6 +5,8 @@
  * before older ones; retires in order. Time passes where retirement waits, and is attributed to the
  * cause of the wait.
  */
+#include <stdlib.h>
+
 #include "calendar.h"
 #include "model.h"
 
@@ -31,11 +33,40 @@ static struct {
     uint64_t address, ready;
 } forwarded[FORWARDED];
 
-void start_pipeline(void) {
+struct segment {
+    uint64_t address, next; /* next: where execution goes on if it does not branch */
+    size_t count;
+    struct instruction instruction[];
+};
+
+struct registers {
+    uint64_t ready[REGISTERS];
+    uint8_t producer[REGISTERS];
+};
+
+void start_model(void) {
+    start_memory();
     for (uint32_t pipe = 0; pipe < numbers.pipes; pipe++) {
         queues[pipe].count = numbers.entries[pipe];
     }
 }
+
+struct segment *new_segment(uint64_t address, size_t count) {
+    struct segment *made = calloc(1, sizeof *made + count * sizeof(struct instruction));
+    made->address = made->next = address;
+    return made;
+}
+
+struct registers *new_registers(void) { return calloc(1, sizeof(struct registers)); }
+
+struct decoded append(struct segment *segment, uint32_t code, size_t bytes) {
+    struct instruction *one = &segment->instruction[segment->count++];
+    *one = decode(code);
+    segment->next += bytes;
+    return (struct decoded){one->class != CLASS_other, one->loads || one->stores};
+}
+
+uint64_t address_of(const struct segment *segment) { return segment->address; }
 
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
