@@ -526,8 +526,8 @@ DEPS = {
     "tests/finetune/lm": {
         "conftest": ["//:root", "//tests/models:shared_traces", "@pypi//pytest"],
         "decoders": ["//:root", "//tests/models:tokenizer_kinds"],
-        "remaining": ["//:api", "//:errors", "//:root", "//cli:lib", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//finetune", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/zoo:zoo_lib", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],
-        "test_device": ["//:errors", "//:root", "//cli:lib", "//finetune/lm", "//models:tokenizers", "//tests/finetune/lm:decoders", "//tests/models:tokenizer_kinds", "//tests/models:tokenizer_program", "//tests/models:unigram_kinds", "@pypi//click", "@pypi//numpy"],
+        "remaining": ["//:api", "//:errors", "//:root", "//cli:lib", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//finetune", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/finetune/lm:tool_chats", "//tests/zoo:zoo_lib", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],
+        "test_device": ["//:errors", "//:root", "//cli:lib", "//finetune", "//finetune/lm", "//models:tokenizers", "//tests/finetune/lm:decoders", "//tests/finetune/lm:tool_chats", "//tests/models:tokenizer_kinds", "//tests/models:tokenizer_program", "//tests/models:unigram_kinds", "@pypi//click", "@pypi//numpy", "@pypi//safetensors"],
         "test_finetuning": ["//:errors", "//:root", "//backends/training", "//cli:lib", "//compiler:sparse", "//finetune", "//finetune/lm", "//models", "//tests/finetune/lm:decoders", "//tests/fuzz:damage", "//tests/models:gptq_folder", "@pypi//click", "@pypi//numpy"],
     },
     "tests/finetune": {

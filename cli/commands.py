@@ -68,6 +68,12 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
             "compile-lm MODEL --device rpi4 --out folder",
             ("language",),
         ),
+        "pack-lm": Row(
+            "cli.pack_lm:pack_lm",
+            "Pack chats or texts into the rows of tokens that a device trains on.",
+            "pack-lm MODEL --data chats.jsonl --out rows.safetensors",
+            ("language",),
+        ),
         "plan-lm": Row(
             "cli.plan_lm:plan_lm",
             "Plan the memory of training a decoder, from its shapes alone.",

@@ -201,11 +201,16 @@ BAD: dict[str, tuple[str, str]] = {
     "twice": ('{"text": "a", "text": "b"}', "there twice"),
     "other key": ('{"prompt": "a", "text": "b"}', "no messages, no prompt with completion"),
     "no text": ('{"prompt": "a", "completion": 5, "text": "b"}', "is no text"),
-    "tools": ('{"text": "a", "tools": [{}]}', "tools, which are not read"),
+    "tools": ('{"text": "a", "tools": [{}]}', "tools, which are not read; `pockengine pack-lm`"),
     "call": (
-        '{"messages": [{"role": "user", "content": "a", "tool_calls": [1]}]}',
-        "calls or thoughts beside",
+        '{"messages": [{"role": "assistant", "content": null, "tool_calls": [1]}]}',
+        "tool calls, which are not read; `pockengine pack-lm` packs",
     ),
+    "thought": (
+        '{"messages": [{"role": "assistant", "content": "a", "thinking": "b"}]}',
+        "thoughts beside a message's content",
+    ),
+    "null": ('{"messages": [{"role": "user", "content": null}]}', "without role or content"),
     "role": ('{"messages": [{"role": "größe", "content": "a"}]}', "not of ASCII letters"),
 }
 

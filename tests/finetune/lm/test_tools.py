@@ -11,22 +11,7 @@ from pockengine.finetune.lm.texts import Example, read_examples, read_pairs, rea
 from pockengine.finetune.lm.tokens import question_ids, tokenize
 from pockengine.finetune.task import IGNORED
 from pockengine.tests.finetune.lm.decoders import TEMPLATE, tokenizer
-
-WRITES_TOOLS = (
-    "{% if tools %}<s>tools\n{{ tools | tojson }}</s>{% endif %}"
-    "{% for m in messages %}<s>{{ m.role }}\n{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}[{{ c.function.name }} {{ c.function.arguments | tojson }}]"
-    "{% endfor %}</s>{% endfor %}{% if add_generation_prompt %}<s>assistant\n{% endif %}"
-)
-SCHEMA = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
-QUESTION = {"role": "user", "content": "rain?"}
-CALL = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Kraków"}}}
-CHAT: list[dict[str, Any]] = [
-    QUESTION,
-    {"role": "assistant", "content": None, "tool_calls": [CALL]},
-    {"role": "tool", "name": "weather", "content": "8 mm"},
-    {"role": "assistant", "content": "Yes."},
-]
+from pockengine.tests.finetune.lm.tool_chats import CALL, CHAT, QUESTION, SCHEMA, WRITES_TOOLS
 
 
 def row(**fields: Any) -> str:

@@ -6,6 +6,8 @@
 
 #include "pe_tokenizer_table.h"
 
+#define ONLY_PACKED "; `pockengine pack-lm` packs such chats into rows"
+
 /* A decoded text. */
 typedef struct slice {
     const char *text;
@@ -125,9 +127,10 @@ static const char *append_templated(pe_example *e, role who, role before, slice 
         append_answer(e, content);
     } else {
         return before == ASSISTANT && who == USER
-                   ? "a second turn, which the model's template writes otherwise than a first one"
+                   ? "a second turn, which the model's template writes otherwise than a first "
+                     "one" ONLY_PACKED
                    : "a role out of turn: the model's template takes user and assistant in turn, "
-                     "and a system at most first";
+                     "and a system at most first" ONLY_PACKED;
     }
     return NULL;
 }
@@ -181,13 +184,15 @@ static void skip_unread(pe_json *j, const char *fault) {
     }
 }
 
-/* Whether templates may render this field of a message, which is not read. */
-static bool is_unread(slice key) {
-    return is_word(key, "tool_calls") || is_word(key, "reasoning_content") ||
-           is_word(key, "thinking");
+/* The fault of a message with this field, which templates may render; NULL for other fields. */
+static const char *unread(slice key) {
+    return is_word(key, "tool_calls") ? "tool calls, which are not read" ONLY_PACKED
+           : is_word(key, "reasoning_content") || is_word(key, "thinking")
+               ? "thoughts beside a message's content, which are not read"
+               : NULL;
 }
 
-/* Reads a message; unknown keys are skipped. */
+/* Reads a message; unknown keys are skipped, and a content that is null. */
 static void take_message(pe_json *j, char *strings, slice *name, slice *content) {
     *name = *content = (slice){NULL, 0};
     pe_json_expect(j, '{', "a message that is no object");
@@ -197,10 +202,10 @@ static void take_message(pe_json *j, char *strings, slice *name, slice *content)
         slice *place = is_word(key, "role") ? name : is_word(key, "content") ? content : NULL;
         if (place && place->text) {
             pe_json_bad(j, "a message with two roles or contents");
-        } else if (place) {
+        } else if (place && pe_json_peek(j) != 'n') {
             *place = take_text(j, &strings);
-        } else if (is_unread(key)) {
-            skip_unread(j, "calls or thoughts beside a message's content, which are not read");
+        } else if (unread(key)) {
+            skip_unread(j, unread(key));
         } else {
             pe_json_skip(j);
         }
@@ -267,7 +272,7 @@ static void take_members(pe_example *e, pe_json *j, members *m) {
         } else if (place && pe_json_peek(j) == '"') {
             *place = take_text(j, &strings);
         } else if (is_word(key, "tools")) {
-            skip_unread(j, "tools, which are not read");
+            skip_unread(j, "tools, which are not read" ONLY_PACKED);
         } else {
             pe_json_peek(j);
             m->messages = chat ? *j : m->messages;

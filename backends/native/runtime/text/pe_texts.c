@@ -215,7 +215,7 @@ static pe_status check(const pe_row_form *form, const char *path, char *message)
     return pe_tk_head_of(form->tokenizer)->flags & PE_TK_TRIMMED
                ? pe_fail(message, PE_ERROR_MISMATCH,
                          "%s cannot be read: the tokenizer trims the offsets of its tokens, from "
-                         "which the learned ones are found; pack the texts by Python",
+                         "which the learned ones are found; pack the texts by `pockengine pack-lm`",
                          path)
                : PE_OK;
 }
