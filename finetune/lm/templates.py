@@ -7,13 +7,14 @@ limits. Without a template, a turn is `### Role`, its text, and an empty line.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from pockengine.errors import FinetuneError
 from pockengine.finetune.lm.template_process import TemplateProcess
 from pockengine.finetune.lm.texts import Example, Message
-from pockengine.finetune.lm.tools import CALLS, TOOLS, Object
+from pockengine.finetune.lm.tools import CALLS, TOOLS, Object, with_texts
 
 ASSISTANT = "assistant"
 
@@ -86,7 +87,24 @@ def _own(tokenizer: Any) -> Any:
     if process is None or template != tokenizer.chat_template:
         process = TemplateProcess(tokenizer)
         _processes[tokenizer] = tokenizer.chat_template, process
-    return process.render
+    return partial(_rendered, process)
+
+
+def _rendered(
+    process: TemplateProcess,
+    messages: Sequence[Message],
+    answer_follows: bool,
+    tools: Sequence[Object],
+) -> str:
+    """Render a chat; arguments are objects, or texts for a template that refuses objects."""
+    try:
+        return process.render(messages, answer_follows, tools)
+    except ValueError:
+        as_texts = with_texts(messages)
+        if as_texts != list(messages):
+            with suppress(ValueError):
+                return process.render(as_texts, answer_follows, tools)
+        raise
 
 
 def _plain(messages: Sequence[Message], answer_follows: bool, tools: Sequence[Object]) -> str:
@@ -95,11 +113,13 @@ def _plain(messages: Sequence[Message], answer_follows: bool, tools: Sequence[Ob
 
 
 def _check_tools(write: Any, example: Example, text: str, answer_follows: bool) -> None:
-    """Raise FinetuneError if a chat's text leaves out its tools, or calls of them."""
+    """Raise FinetuneError if a chat's text leaves out its tools, calls of them, or results."""
     silent = [{k: v for k, v in one.items() if k != CALLS} for one in example.messages]
+    void = [{**one, "content": ""} if one["role"] == "tool" else one for one in example.messages]
     for part, other in (
         (TOOLS, replace(example, tools=())),
         (CALLS, replace(example, messages=silent)),
+        ("the role tool", replace(example, messages=void)),
     ):
         with suppress(ValueError):  # a template may refuse a result without a call
             if other != example and write(other.messages, answer_follows, other.tools) == text:

@@ -6,7 +6,8 @@ Each line of a `.jsonl` file is an object of one form:
     {"prompt": "...", "completion": "..."}
     {"text": "..."}
 
-A chat may call tools, which its line describes (tools.py):
+The content of a message may be a list of parts of the type text. A chat may call tools, which its
+line describes (tools.py):
 
     {"messages": [..., {"role": "assistant", "tool_calls": [...]}], "tools": [...]}
 
@@ -257,11 +258,22 @@ def _message(fields: Any) -> Message:
     if calls and role != "assistant":
         raise ValueError(f"{CALLS} belong to the role assistant, not to {role}")
     called = calls and fields.get("content") is None
-    message: dict[str, Any] = {"role": role, "content": "" if called else _text(fields, "content")}
+    message: dict[str, Any] = {"role": role, "content": "" if called else _content(fields)}
     if calls:
         message[CALLS] = calls
     named = [name for name in _RESULT if role == "tool" and fields.get(name) is not None]
     return message | {name: _text(fields, name) for name in named}
+
+
+def _content(fields: Mapping[str, Any]) -> str:
+    """Return a content, which may be a list of texts to join, as templates of lists do."""
+    parts = fields["content"]
+    if not isinstance(parts, list):
+        return _text(fields, "content")
+    for part in parts:
+        if not isinstance(part, dict) or part.get("type", "text") != "text":
+            raise ValueError('content has a part that is not {"type": "text", "text": "..."}')
+    return "".join(_text(part, "text") for part in parts)
 
 
 def _check_known(fields: Mapping[str, Any], unread: Collection[str]) -> None:

@@ -15,8 +15,14 @@ Object = Mapping[str, Any]
 
 
 def read_tools(row: Object) -> Sequence[Object]:
-    """Return the functions of a chat; none by default. ValueError or TypeError if malformed."""
-    return tuple(_objects(row, TOOLS))
+    """Return the functions of a chat; none by default. ValueError or TypeError if malformed.
+
+    They may be a text of JSON: rows of a table share all keys of objects.
+    """
+    found = row.get(TOOLS)
+    if isinstance(found, str) and found:
+        found = _parsed(found)
+    return tuple(_objects({TOOLS: found}, TOOLS))
 
 
 def read_calls(message: Object) -> Sequence[Object]:
@@ -25,6 +31,23 @@ def read_calls(message: Object) -> Sequence[Object]:
     ValueError or TypeError if malformed.
     """
     return [_call(call) for call in _objects(message, CALLS)]
+
+
+def with_texts(messages: Sequence[Object]) -> list[Object]:
+    """Return messages with the arguments of calls as texts, which some templates take."""
+    return [
+        {**message, CALLS: [_with_text(call) for call in message[CALLS]]}
+        if CALLS in message
+        else message
+        for message in messages
+    ]
+
+
+def _with_text(call: Object) -> Object:
+    function = call.get("function", call)
+    text = json.dumps(function["arguments"], ensure_ascii=False)
+    written = {**function, "arguments": text}
+    return {**call, "function": written} if "function" in call else written
 
 
 def _objects(fields: Object, name: str) -> list[Object]:
@@ -49,10 +72,15 @@ def _call(call: Object) -> Object:
 
 def _arguments(function: Object) -> Object:
     arguments = function.get("arguments") or {}
-    try:
-        found = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except json.JSONDecodeError:
-        found = None
+    found = _parsed(arguments) if isinstance(arguments, str) else arguments
     if not isinstance(found, dict):
         raise ValueError(f"the arguments of a call of {function['name']} are not a JSON object")
     return found
+
+
+def _parsed(text: str) -> Any:
+    """Return the value of JSON, or the text itself if it is not JSON."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

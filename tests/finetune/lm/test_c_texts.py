@@ -210,6 +210,10 @@ BAD: dict[str, tuple[str, str]] = {
         '{"messages": [{"role": "assistant", "content": "a", "thinking": "b"}]}',
         "thoughts beside a message's content",
     ),
+    "list": (
+        '{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]}',
+        "a content that is a list; `pockengine pack-lm` packs",
+    ),
     "null": ('{"messages": [{"role": "user", "content": null}]}', "without role or content"),
     "role": ('{"messages": [{"role": "größe", "content": "a"}]}', "not of ASCII letters"),
 }

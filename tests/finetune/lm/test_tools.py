@@ -11,7 +11,14 @@ from pockengine.finetune.lm.texts import Example, read_examples, read_pairs, rea
 from pockengine.finetune.lm.tokens import question_ids, tokenize
 from pockengine.finetune.task import IGNORED
 from pockengine.tests.finetune.lm.decoders import TEMPLATE, tokenizer
-from pockengine.tests.finetune.lm.tool_chats import CALL, CHAT, QUESTION, SCHEMA, WRITES_TOOLS
+from pockengine.tests.finetune.lm.tool_chats import (
+    CALL,
+    CHAT,
+    GROUPS_RESULTS,
+    QUESTION,
+    SCHEMA,
+    WRITES_TOOLS,
+)
 
 
 def row(**fields: Any) -> str:
@@ -33,6 +40,76 @@ def test_calls_and_the_answer_after_the_result_are_learned(tmp_path: Path) -> No
     assert words.decode(tokens.ids) == expected
     learned = [label for label in tokens.labels if label != IGNORED]
     assert words.decode(learned) == '[weather {"city": "Kraków"}]</s>Yes.</s>'
+
+
+def asking(*cities: str) -> dict[str, Any]:
+    """Return an answer with a call for each city."""
+    calls = [{"function": {"name": "weather", "arguments": {"city": city}}} for city in cities]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def parts(*texts: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": text} for text in texts]
+
+
+RESULT, ANSWER = CHAT[2:]
+SHAPES: dict[str, list[dict[str, Any]]] = {
+    "several calls": [QUESTION, asking("東京", "Łódź"), RESULT, RESULT, ANSWER],
+    "text with a call": [QUESTION, asking("Bath") | {"content": "Moment… 🐕"}, RESULT, ANSWER],
+    "no calls": [QUESTION, ANSWER | {"tool_calls": []}],
+    "null calls": [QUESTION, ANSWER | {"tool_calls": None}],
+    "two questions": [*CHAT, QUESTION, asking("Bath"), RESULT, ANSWER],
+    "the last is a call": [{"role": "system", "content": "Kurz!"}, QUESTION, asking("Bath")],
+}
+
+
+@pytest.mark.parametrize("template", [WRITES_TOOLS, GROUPS_RESULTS])
+@pytest.mark.parametrize("tools", [[SCHEMA, SCHEMA], [], None])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_tokens_are_those_of_transformers(
+    tmp_path: Path, shape: str, tools: Any, template: str
+) -> None:
+    words, chat = tokenizer(template), SHAPES[shape]
+    example = read(tmp_path, row(messages=chat, tools=tools))
+    (tokens,) = tokenize(words, [example], 2000).examples
+
+    chat = [{**message, "content": message["content"] or ""} for message in chat]
+    expected = words.apply_chat_template(chat, tools=tools or None, return_dict=True)
+    assert tokens.ids == expected["input_ids"]
+    learned = words.decode([label for label in tokens.labels if label != IGNORED])
+    answers = [message for message in chat if message["role"] == "assistant"]
+    assert learned.count("</s>") == len(answers)
+    assert all(message["content"] in learned for message in answers)
+
+
+def test_tools_may_be_a_text(tmp_path: Path) -> None:
+    assert read(tmp_path, row(tools=json.dumps([SCHEMA]))).tools == (SCHEMA,)
+    assert read(tmp_path, row(tools="")).tools == ()
+    for tools in ("weather", '"weather"'):
+        with pytest.raises(FinetuneError, match="tools is not a list of objects"):
+            read(tmp_path, row(tools=tools))
+
+
+def test_a_list_of_texts_is_joined(tmp_path: Path) -> None:
+    chat = [QUESTION | {"content": parts("ra", "in?")}, *CHAT[1:]]
+    chat[2] = RESULT | {"content": parts("8", " mm ☔")}
+    messages = read(tmp_path, row(messages=chat)).messages
+    assert [messages[n]["content"] for n in (0, 2)] == ["rain?", "8 mm ☔"]
+    for bad in ([{"type": "image"}], ["8 mm"], [None]):
+        chat[2] = RESULT | {"content": bad}
+        with pytest.raises(FinetuneError, match="content has a part that is not"):
+            read(tmp_path, row(messages=chat))
+
+
+def test_a_template_that_joins_arguments_takes_them_as_texts(tmp_path: Path) -> None:
+    """DeepSeek's templates do."""
+    template = WRITES_TOOLS.replace(" {{ c.function.arguments | tojson }}", "{{ c.n }}").replace(
+        "c.function.name", "c.function.name + ': ' + c.function.arguments"
+    )
+    example, words = read(tmp_path, row()), tokenizer(template)
+    (tokens,) = tokenize(words, [example], 400).examples
+    learned = [label for label in tokens.labels if label != IGNORED]
+    assert words.decode(learned) == '[weather: {"city": "Kraków"}]</s>Yes.</s>'
 
 
 def test_arguments_may_be_a_text_as_the_api_gives_them(tmp_path: Path) -> None:
@@ -80,6 +157,12 @@ def test_chats_whose_tools_would_be_left_out_are_refused(
     )
     with pytest.raises(FinetuneError, match=rf"line 1: .* no chat template that writes {part};"):
         tokenize(tokenizer(template), [example], 400)
+
+
+def test_a_chat_whose_result_would_be_left_out_is_refused(tmp_path: Path) -> None:
+    template = WRITES_TOOLS.replace("m.content }}", "m.content if m.role != 'tool' }}")
+    with pytest.raises(FinetuneError, match="no chat template that writes the role tool;"):
+        tokenize(tokenizer(template), [read(tmp_path, row())], 400)
 
 
 @pytest.mark.parametrize(

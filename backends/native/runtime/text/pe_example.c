@@ -202,6 +202,8 @@ static void take_message(pe_json *j, char *strings, slice *name, slice *content)
         slice *place = is_word(key, "role") ? name : is_word(key, "content") ? content : NULL;
         if (place && place->text) {
             pe_json_bad(j, "a message with two roles or contents");
+        } else if (place && pe_json_peek(j) == '[') {
+            pe_json_bad(j, "a content that is a list" ONLY_PACKED);
         } else if (place && pe_json_peek(j) != 'n') {
             *place = take_text(j, &strings);
         } else if (unread(key)) {
