@@ -4,6 +4,7 @@ The names are llama.cpp's, with `.lora_a` [rank, in] and `.lora_b` [out, rank]; 
 alpha (its convert_lora_to_gguf.py). llama.cpp reads no other trained weights from such a file.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ PLAIN = (
 )
 """Weights whose adapters llama.cpp ignores, or reads with swapped factors (token_embd), as it does
 not multiply by them with `build_lora_mm`; nor by convolutions."""
+NOT_PRODUCTS = re.compile(r".*\.(ssm_in|ffn_(gate_up|down)_exps)\.weight")
+"""Weights that most files of the family have as several tensors, and experts in one tensor."""
 
 
 def obstacle(config: Any, adapters: Sequence[Adapter]) -> str | None:
@@ -43,7 +46,8 @@ def obstacle(config: Any, adapters: Sequence[Adapter]) -> str | None:
                 f"{adapter.weight} has a magnitude (DoRA), and llama.cpp's adapters have factors A "
                 f"and B only{merged}, or train with the scheme lora"
             )
-        if name is None or name in PLAIN or layout_of(adapter.weight, config).squeezed:
+        none = name is None or name in PLAIN or NOT_PRODUCTS.fullmatch(name)
+        if none or layout_of(adapter.weight, config).squeezed:
             return f"llama.cpp reads no adapter of {adapter.weight}{merged}"
     return None
 

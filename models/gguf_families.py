@@ -81,6 +81,14 @@ _GEMMA4 = BlockNames(
         "proj": "per_layer_projection",
         "post_norm": "post_per_layer_input_norm",
         "layer_output_scale.weight": "layer_scalar",
+        "ffn_gate_inp": "router.proj",
+        "ffn_gate_inp.scale": "router.scale",
+        "ffn_down_exps.scale": "router.per_expert_scale",
+        "ffn_gate_up_exps.weight": "experts.gate_up_proj",
+        "ffn_down_exps.weight": "experts.down_proj",
+        "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+        "post_ffw_norm_1": "post_feedforward_layernorm_1",
+        "post_ffw_norm_2": "post_feedforward_layernorm_2",
     },
 )
 _OLMO2 = BlockNames(
@@ -93,21 +101,24 @@ _OLMO2 = BlockNames(
         **GATED,
     },
 )
+_LINEAR: Mapping[str, str] = {
+    "attn_qkv": "linear_attn.in_proj_qkv",
+    "attn_gate": "linear_attn.in_proj_z",
+    "ssm_conv1d": "linear_attn.conv1d",
+    "ssm_norm": "linear_attn.norm",
+    "ssm_out": "linear_attn.out_proj",
+    "ssm_a": "linear_attn.A_log",
+    "ssm_dt.bias": "linear_attn.dt_bias",
+}
 _QWEN3_5 = BlockNames(
     "model.layers",
     WHOLE,
     {
         **LATER_NORM,
         **GATED,
-        "attn_qkv": "linear_attn.in_proj_qkv",
-        "attn_gate": "linear_attn.in_proj_z",
+        **_LINEAR,
         "ssm_alpha": "linear_attn.in_proj_a",
         "ssm_beta": "linear_attn.in_proj_b",
-        "ssm_conv1d": "linear_attn.conv1d",
-        "ssm_norm": "linear_attn.norm",
-        "ssm_out": "linear_attn.out_proj",
-        "ssm_a": "linear_attn.A_log",
-        "ssm_dt.bias": "linear_attn.dt_bias",
     },
 )
 _PHI3 = BlockNames(
@@ -270,6 +281,18 @@ _SHARED: Mapping[str, str] = {
     "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
 }
 _QWEN2_MOE = BlockNames("model.layers", WHOLE, {**IN_BLOCK, **_ROUTED, **_SHARED})
+_QWEN3_NEXT = BlockNames(
+    "model.layers",
+    WHOLE,
+    {
+        **LATER_NORM,
+        **_LINEAR,
+        **_ROUTED,
+        **_SHARED,
+        "ssm_in": "linear_attn.in_proj_qkvz",
+        "ssm_ba": "linear_attn.in_proj_ba",
+    },
+)
 KNOWN: Mapping[str, BlockNames] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
@@ -277,6 +300,7 @@ KNOWN: Mapping[str, BlockNames] = {
     "qwen2": _LLAMA,
     "qwen3": _LLAMA,
     "qwen3_moe": _MIXTURE,
+    "qwen3_next": _QWEN3_NEXT,
     "qwen3_5_text": _QWEN3_5,
     "gemma": _LLAMA,
     "gemma2": _GEMMA2,
@@ -323,6 +347,7 @@ ARCHITECTURES = {
     "gemma3_text": "gemma3",
     "gemma4_text": "gemma4",
     "qwen3_moe": "qwen3moe",
+    "qwen3_next": "qwen3next",
     "qwen3_5_text": "qwen35",
     "lfm2_moe": "lfm2moe",
     "phi": "phi2",

@@ -108,11 +108,18 @@ _LINEAR: Layouts = {
     r".*\.linear_attn\.norm\.weight": Layout(),
     **_FROM_ONE,
 }
+_PLAIN_LINEAR: Layouts = {
+    r".*\.A_log": Layout(numbers=(_decay, _logarithm)),
+    r".*\.conv1d\.weight": Layout(squeezed=True),
+    r".*\.linear_attn\.norm\.weight": Layout(),
+    **_FROM_ONE,
+}
 LAYOUTS: Mapping[str, Layouts] = {
     **dict.fromkeys(("llama", "mistral", "mixtral", "smollm3", "granite", "arcee"), _PAIRED),
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), _FROM_ONE),
     **dict.fromkeys(("lfm2", "lfm2_moe"), _CONVOLVED),
     "qwen3_5_text": _LINEAR,
+    "qwen3_next": _PLAIN_LINEAR,
     **dict.fromkeys(("bloom", "falcon"), _FUSED),
     "gpt2": {r".*\.c_(attn|proj|fc)\.weight": Layout(transposed=True)},
 }

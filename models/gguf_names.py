@@ -13,6 +13,7 @@ from pockengine.models.gguf import GgufFile, read_gguf, write_gguf
 from pockengine.models.gguf_experts import apart, joined
 from pockengine.models.gguf_families import KNOWN, names_of
 from pockengine.models.gguf_layouts import laid_out
+from pockengine.models.gguf_linear import apart_heads, joined_heads
 
 KINDS = ("weight", "bias")
 UNUSED = re.compile(r"rope_freqs\.weight|rope_factors_(long|short)\.weight|blk\.\d+\.nextn\..+")
@@ -37,15 +38,19 @@ def gguf_tensors(path: Path, config: Any) -> dict[str, Contents]:
         ours: laid_out(file.contents(name), ours, config, back=True) for name, ours in names.items()
     }
     found |= {number.name: number.contents(file) for number in _in_keys(file, config)}
-    return joined(found, config, str(path))
+    return joined_heads(joined(found, config, str(path)), config, str(path))
 
 
 def write_gguf_tensors(source: Path, config: Any, new: Mapping[str, Contents], path: Path) -> None:
     """Write a file like `source` with new numbers for some of its weights."""
-    file, new = read_gguf(source), apart(new, config)
+    file = read_gguf(source)
+    names = _names(file, config)
+    whole = {ours: new[ours] for ours in names.values() if ours in new}
+    split = {ours: contents for ours, contents in new.items() if ours not in whole}
+    new = {**apart_heads(apart(split, config), config), **whole}
     changed = {
         name: laid_out(new[ours], ours, config, back=False)
-        for name, ours in _names(file, config).items()
+        for name, ours in names.items()
         if ours in new
     }
     for number in _in_keys(file, config):

@@ -21,6 +21,13 @@ LINEAR = {
     "linear_value_head_dim": 4,
     "linear_conv_kernel_dim": 4,
 }
+MIXED = {
+    "enable_moe_block": True,
+    "top_k_experts": 2,
+    "num_experts": 4,
+    "moe_intermediate_size": 24,
+}
+"""Settings of a mixture of Gemma 4."""
 PER_LAYER = {
     "vocab_size_per_layer_input": SMALL["vocab_size"],
     "hidden_size_per_layer_input": 8,
@@ -52,6 +59,7 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gpt_oss": ("GptOss", "GptOssForCausalLM", {**GROUPED, **EXPERTS, **WINDOWED}),
     "gemma4_text": ("Gemma4Text", "Gemma4ForCausalLM", {**GROUPED, **WINDOWED, **PER_LAYER}),
     "qwen3_5_text": ("Qwen3_5Text", "Qwen3_5ForCausalLM", {**GROUPED, **LINEAR}),
+    "qwen3_next": ("Qwen3Next", "Qwen3NextForCausalLM", {**GROUPED, **LINEAR, **EXPERTS}),
     "apertus": ("Apertus", "ApertusForCausalLM", GROUPED),
     "arcee": ("Arcee", "ArceeForCausalLM", GROUPED),
     "bloom": ("Bloom", "BloomForCausalLM", {"n_layer": 2, "n_head": 4}),
@@ -119,7 +127,22 @@ QWEN3_5 = (
     *LAYERS,
     *WHOLE,
 )
+QWEN2_MOE = (
+    (r"mlp\.shared_expert\.(gate|up|down)_proj", r"ffn_\1_shexp"),
+    (r"mlp\.shared_expert_gate", "ffn_gate_inp_shexp"),
+    *MIXTURE,
+)
+QWEN3_NEXT = (
+    (r"linear_attn\.in_proj_qkvz", "ssm_in"),
+    (r"linear_attn\.in_proj_ba", "ssm_ba"),
+    *QWEN3_5,
+    *QWEN2_MOE,
+)
 GEMMA4 = (
+    (r"router\.proj", "ffn_gate_inp"),
+    (r"experts\.(gate_up|down)_proj", r"ffn_\1_exps"),
+    (r"pre_feedforward_layernorm_2", "pre_ffw_norm_2"),
+    (r"post_feedforward_layernorm_([12])", r"post_ffw_norm_\1"),
     (r"model\.embed_tokens_per_layer", "per_layer_token_embd"),
     (r"model\.per_layer_model_projection", "per_layer_model_proj"),
     (r"model\.per_layer_projection_norm", "per_layer_proj_norm"),
@@ -163,11 +186,8 @@ THEIRS = {
         *GLM,
     ),
     "olmoe": MIXTURE,
-    "qwen2_moe": (
-        (r"mlp\.shared_expert\.(gate|up|down)_proj", r"ffn_\1_shexp"),
-        (r"mlp\.shared_expert_gate", "ffn_gate_inp_shexp"),
-        *MIXTURE,
-    ),
+    "qwen2_moe": QWEN2_MOE,
+    "qwen3_next": QWEN3_NEXT,
     "seed_oss": ((r"post_attention_layernorm", "post_attention_norm"), *PLAIN),
     "starcoder2": ((r"mlp\.c_fc", "ffn_up"), (r"mlp\.c_proj", "ffn_down"), *PLAIN),
     "phi": (
@@ -212,7 +232,7 @@ THEIRS = {
 
 
 PAIRED = ("arcee", "llama", "mistral", "mixtral", "smollm3", "granite")
-FROM_ONE = ("gemma", "gemma2", "gemma3_text", "qwen3_5_text")
+FROM_ONE = ("gemma", "gemma2", "gemma3_text", "qwen3_5_text", "qwen3_next")
 
 
 def llama_cpp_name(kind: str, name: str) -> str:
@@ -244,6 +264,8 @@ def to_llama_cpp(kind: str, name: str, array: np.ndarray, config: Any) -> np.nda
         return np.concatenate([part.reshape(-1, *array.shape[1:]) for part in kinds])
     if name.endswith(("shortconv.conv.weight", "ssm_conv1d.weight")):
         array = array[:, 0]
+    if kind == "qwen3_next" and name.endswith("ssm_a"):
+        return -np.exp(array)
     return of_value_heads(name, array, config) if kind == "qwen3_5_text" else array
 
 
@@ -269,25 +291,53 @@ def of_value_heads(name: str, array: np.ndarray, config: Any) -> np.ndarray:
     return -np.exp(array) if name.endswith("ssm_a") else array
 
 
-def exported(kind: str, module: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield weights as the converter does before it renames them: experts in three tensors."""
+def exported(kind: str, module: Any, whole: bool = False) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield weights as the converter does before it renames them: experts in three tensors.
+
+    `whole`: projections of linear attention in one tensor.
+    """
     for name, tensor in module.state_dict().items():
         array, end = tensor.numpy(), ".bias" if name.endswith("_bias") else ".weight"
         place, _, part = name.removesuffix("_bias").rpartition(".")
-        if not place.endswith("experts"):
+        if place.endswith("experts"):
+            if kind == "gpt_oss" and end == ".weight":
+                array = array.swapaxes(1, 2)
+            yield from ((f"{place}.{p}{end}", a) for p, a in experts(kind, part, array))
+        elif part == "weight" and place.endswith("in_proj_qkvz") and not whole:
+            yield from apart_heads(place, array, module.config)
+        elif part in SCALES:
+            yield f"{place.removesuffix('.router')}.{SCALES[part]}", array
+        else:
             bare = "bias" if name.endswith(("dt_bias", "expert_bias")) else "weight"
             yield name if name.endswith((".weight", ".bias")) else f"{name}.{bare}", array
-            continue
-        if kind == "gpt_oss" and end == ".weight":
-            array = array.swapaxes(1, 2)
-        if part == "down_proj":
-            yield f"{place}.down_proj{end}", array
-            continue
-        half = array.shape[1] // 2
-        alternate = (array[:, ::2], array[:, 1::2])
-        gate, up = alternate if kind == "gpt_oss" else (array[:, :half], array[:, half:])
-        yield f"{place}.gate_proj{end}", gate
-        yield f"{place}.up_proj{end}", up
+
+
+SCALES = {"scale": "ffn_gate_inp.scale", "per_expert_scale": "ffn_down_exps.scale"}
+"""llama.cpp's names of the scales of Gemma 4's router."""
+
+
+def experts(kind: str, part: str, array: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the experts' weights of a part: the gate and the other product apart, or together."""
+    if part == "down_proj" or kind == "gemma4_text":
+        yield part, array
+        return
+    half = array.shape[1] // 2
+    alternate = (array[:, ::2], array[:, 1::2])
+    gate, up = alternate if kind == "gpt_oss" else (array[:, :half], array[:, half:])
+    yield "gate_proj", gate
+    yield "up_proj", up
+
+
+def apart_heads(place: str, array: np.ndarray, config: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the rows of all queries, keys and values of Qwen3-Next, and those of z."""
+    heads = np.split(array, config.linear_num_key_heads)
+    key = config.linear_key_head_dim
+    value = (len(heads[0]) - 2 * key) // 2
+    ends = np.cumsum([key, key, value])
+    queries, keys, values, z = zip(*(np.split(head, ends) for head in heads), strict=True)
+    stem = place.removesuffix("qkvz")
+    yield f"{stem}qkv.weight", np.concatenate([*queries, *keys, *values])
+    yield f"{stem}z.weight", np.concatenate(z)
 
 
 def activations(module: Any) -> list[bytes]:
@@ -304,10 +354,10 @@ def activations(module: Any) -> list[bytes]:
     ]
 
 
-def write_f32(path: Path, kind: str, module: Any) -> None:
+def write_f32(path: Path, kind: str, module: Any, whole: bool = False) -> None:
     """Write a module's weights in llama.cpp's format, including a tied head."""
     config, table, data = module.config, b"", b""
-    weights = [pair for pair in exported(kind, module) if ".act_fn." not in pair[0]]
+    weights = [pair for pair in exported(kind, module, whole) if ".act_fn." not in pair[0]]
     keys = activations(module)
     for ours, exported_array in weights:
         name = llama_cpp_name(kind, ours)
@@ -320,7 +370,7 @@ def write_f32(path: Path, kind: str, module: Any) -> None:
     path.write_bytes(head + bytes(-len(head) % 32) + data)
 
 
-def write_model(kind: str, folder: Path, **changed: Any) -> Any:
+def write_model(kind: str, folder: Path, whole: bool = False, **changed: Any) -> Any:
     """Write a folder of a tiny model with one GGUF file; return the model."""
     name, class_name, settings = FAMILIES[kind]
     torch.manual_seed(0)
@@ -330,5 +380,5 @@ def write_model(kind: str, folder: Path, **changed: Any) -> Any:
             weight.add_(0.05 * torch.randn_like(weight))  # otherwise norms and biases start equal
     module.config.architectures = [class_name]
     module.config.save_pretrained(folder)
-    write_f32(folder / "tiny.gguf", kind, module)
+    write_f32(folder / "tiny.gguf", kind, module, whole)
     return module

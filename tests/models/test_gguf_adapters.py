@@ -30,12 +30,14 @@ MODULES = {
     "falcon": ("self_attention.query_key_value", "mlp.dense_h_to_4h"),
     "mixtral": ("self_attn.q_proj", "self_attn.k_proj"),
     "qwen3_5_text": LINEAR_ATTENTION,
+    "qwen3_next": ("linear_attn.in_proj_ba", "linear_attn.out_proj"),
 }
 ARCHITECTURES = {
     "gemma3_text": "gemma3",
     "gpt_oss": "gpt-oss",
     "mixtral": "llama",
     "qwen3_5_text": "qwen35",
+    "qwen3_next": "qwen3next",
 }
 
 
@@ -49,7 +51,7 @@ def test_adapters_added_to_the_model_give_merged_tensors(kind: str, tmp_path: Pa
     values: dict[str, np.ndarray] = {}
     merged: dict[str, Contents] = {}
     for place, module in enumerate(MODULES[kind]):
-        block = 0 if module in LINEAR_ATTENTION else place % 2
+        block = 0 if module.startswith("linear_attn") else place % 2
         adapter = Adapter(f"{blocks}.{block}.{module}.weight", RANK, alpha=6.0 + place)
         weight = stored[adapter.weight].read()
         outputs, inputs = weight.shape[::-1] if kind == "gpt2" else weight.shape
@@ -96,6 +98,9 @@ def test_obstacles_name_the_weight_and_the_alternative(tmp_path: Path) -> None:
     lfm2 = write_model("lfm2", tmp_path).config
     convolution = Adapter("model.layers.0.conv.conv.weight", RANK, 6.0)
     assert f"no adapter of {convolution.weight};" in str(obstacle(lfm2, [convolution]))
+    qwen3_next = write_model("qwen3_next", tmp_path).config
+    joined = Adapter("model.layers.0.linear_attn.in_proj_qkvz.weight", RANK, 6.0)
+    assert f"no adapter of {joined.weight};" in str(obstacle(qwen3_next, [joined]))
     message = str(obstacle(config, [replace(query, dora=True)]))
     assert f"{query.weight} has a magnitude (DoRA), and llama.cpp's adapters have" in message
     assert message.endswith("the merged model, or train with the scheme lora")
